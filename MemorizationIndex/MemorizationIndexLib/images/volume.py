@@ -26,6 +26,10 @@ class Volume:
             in-plane orientation is the stored one.
         slice_indices: Labels of the slices along array axis 0 (a manifest's ``slice_index``, or
             the position of an image file in its folder); None for 0, 1, 2…
+        selected: Positions along the slice axis to use (a manifest's ``slice_index``); None for
+            all.
+        problem: Empty, or why the image could not be read; ``array`` is then of no meaning. Lets
+            one bad file in a folder of images be reported without losing the others.
     """
 
     name: str
@@ -35,6 +39,8 @@ class Volume:
     source: str
     planar: bool = False
     slice_indices: tuple[int, ...] | None = None
+    selected: tuple[int, ...] | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
