@@ -470,12 +470,12 @@ def _dicom_drafts(
 
 def _named(drafts: list[_Draft]) -> list[ImageSource]:
     """Give every draft a name of its own: the shortest path that tells it from the others."""
-    same = Counter((*draft.stem, draft.tag) for draft in drafts)
+    keys = [(*draft.stem, draft.tag) for draft in drafts]
+    twins = Counter(keys)
     paths: list[tuple[str, ...]] = []
     used: Counter[tuple[str, ...]] = Counter()
-    for draft in drafts:
-        twins = same[(*draft.stem, draft.tag)]
-        suffix = draft.suffix if twins > 1 else ""
+    for draft, key in zip(drafts, keys, strict=True):
+        suffix = draft.suffix if twins[key] > 1 else ""
         path = (*draft.stem[:-1], draft.stem[-1] + suffix + draft.tag)
         used[path] += 1
         if used[path] > 1:
