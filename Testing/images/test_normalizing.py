@@ -135,7 +135,7 @@ def test_the_square_is_centered_whatever_the_flip(shape: tuple, size: int) -> No
     pixels = rough(shape).astype(np.float32)
     square = fit_to_square(pixels, EVEN, size)
     assert square.shape == (size, size) and square.dtype == np.float32
-    assert 0 <= square.min() and square.max() <= 1
+    assert square.min() >= 0 and square.max() <= 1
     for axis in (0, 1):
         flipped = fit_to_square(np.flip(pixels, axis), EVEN, size)
         assert np.allclose(flipped, np.flip(square, axis), atol=1e-5)
