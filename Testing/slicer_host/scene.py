@@ -9,12 +9,14 @@ it gives every node that asks for a place an item in the subject hierarchy
 
 from __future__ import annotations
 
+import tempfile
 from types import ModuleType
 from typing import Any
 
 import slicer
 import slicer.util
 import vtk
+from slicer_host.slice_view import SliceView
 
 _LOGICS = {
     "Colors": "vtkSlicerColorLogic",
@@ -66,6 +68,7 @@ class HostScene:
         colors = self.application_logic.GetColorLogic()
         colors.SetMRMLScene(self.scene)
         colors.AddDefaultColorNodes()
+        self._set_up_reading()
         self.logics: dict[str, Any] = {}
         slicer.mrmlScene = self.scene
         slicer.modules = ModuleFactory("slicer.modules")
@@ -75,6 +78,7 @@ class HostScene:
         self.layout_logic = slicer.vtkMRMLLayoutLogic()
         self.layout_logic.SetMRMLScene(self.scene)
         self._slice_logics: dict[str, Any] = {}
+        self._slice_views: dict[str, SliceView] = {}
         self._slice_logic_collection = vtk.vtkCollection()
         self.application_logic.SetSliceLogics(self._slice_logic_collection)
         self.set_up_views()
@@ -110,6 +114,19 @@ class HostScene:
             self._slice_logics[name] = logic
         return logic
 
+    def slice_view(self, name: str, size: tuple[int, int] = (400, 400)) -> SliceView:
+        """Return the view of that name, opened at the first call as the layout manager does.
+
+        As in the application, a color legend appears in the views that were open when it was made.
+        """
+        view = self._slice_views.get(name)
+        node = self.slice_logic(name).GetSliceNode()
+        if view is None or view.node is not node:
+            view = self._slice_views[name] = SliceView(self, name, size)
+        elif tuple(view.window.GetSize()) != size:
+            view.resize(size)
+        return view
+
     def slice_view_names(self) -> list[str]:
         """Return the layout names of the slice nodes in the scene."""
         nodes = slicer.util.getNodesByClass("vtkMRMLSliceNode")
@@ -136,6 +153,17 @@ class HostScene:
                 node.UnRegister(None)
                 node.SetSingletonTag("Singleton")
                 self.scene.AddNode(node)
+
+    def _set_up_reading(self) -> None:
+        # Reading a scene bundle asks for the cache folder, which the application would set.
+        self._cache_folder = tempfile.TemporaryDirectory(prefix="slicer_host")
+        cache = slicer.vtkCacheManager()
+        cache.SetRemoteCacheDirectory(self._cache_folder.name)
+        data_io = slicer.vtkDataIOManager()
+        data_io.SetCacheManager(cache)
+        self.scene.SetCacheManager(cache)
+        self.scene.SetDataIOManager(data_io)
+        self.application_logic.SetTemporaryPath(self._cache_folder.name)
 
     def _create_logic(self, name: str, class_name: str) -> None:
         logic = getattr(slicer, class_name)()

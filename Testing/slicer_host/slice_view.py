@@ -66,6 +66,11 @@ class SliceView:
         self.managers.SetMRMLDisplayableNode(self.node)
         self.logic.ResizeSliceNode(*size)
 
+    def resize(self, size: tuple[int, int]) -> None:
+        """Change the size of the window, in pixels."""
+        self.window.SetSize(*size)
+        self.logic.ResizeSliceNode(*size)
+
     def fit(self) -> None:
         """Fit the view to its background volume, as the view's button does."""
         self.logic.FitSliceToBackground(*self.window.GetSize())
@@ -107,10 +112,3 @@ class SliceView:
         """Release the window and the displayable managers."""
         self.managers.SetMRMLDisplayableNode(None)
         self.window.Finalize()
-
-
-def show_in_views(host: HostScene, **layers: Any) -> None:
-    """Set ``background``, ``foreground``, ``label`` and ``foregroundOpacity`` in every view."""
-    for name in host.slice_view_names():
-        host.slice_logic(name)
-    slicer.util.setSliceViewerLayers(**layers)

@@ -91,6 +91,7 @@ def oni_color_node() -> Any:
     node.SetName("ONI")
     node.SetAttribute(OUTPUT_ATTRIBUTE, COLOR_KIND)
     node.SetAttribute("Category", "MemorizationIndex")
+    node.SetHideFromEditors(0)
     return slicer.mrmlScene.AddNode(node)
 
 

@@ -149,7 +149,6 @@ def write_frames(
         return write_segmentation(volume, verdicts, axis), write_overlay(volume, oni, axis)
 
     segmentation, overlay = write_frame(selected)
-    _detach(frames, segmentation, overlay)
     sequences = [
         _sequence(volume, frames, SEGMENTATION_KIND, segmentation),
         _sequence(volume, frames, OVERLAY_KIND, overlay),
@@ -160,8 +159,10 @@ def write_frames(
             sequence.SetDataNodeAtValue(node, value)
     write_frame(selected)
     for sequence, node in zip(sequences, (segmentation, overlay), strict=True):
-        frames.browser.AddSynchronizedSequenceNodeID(sequence.GetID())
-        frames.browser.AddProxyNode(node, sequence, False)
+        # Attached last, and only once: detaching would make the browser delete the node.
+        if frames.browser.GetProxyNode(sequence) is not node:
+            frames.browser.AddSynchronizedSequenceNodeID(sequence.GetID())
+            frames.browser.AddProxyNode(node, sequence, False)
     flat: Sequence[tuple[int, SliceResult]] = [
         (frame, row) for frame, frame_rows in enumerate(rows) for row in frame_rows
     ]
@@ -187,11 +188,3 @@ def _sequence(volume: Any, frames: Frames, kind: str, node: Any) -> Any:
     sequence.SetIndexUnit(frames.sequence.GetIndexUnit())
     sequence.SetIndexType(frames.sequence.GetIndexType())
     return sequence
-
-
-def _detach(frames: Frames, *nodes: Any) -> None:
-    # While a proxy is attached, writing to it could be undone by the browser's own update.
-    for node in nodes:
-        sequence = frames.browser.GetSequenceNode(node)
-        if sequence is not None:
-            frames.browser.RemoveSynchronizedSequenceNode(sequence.GetID())

@@ -21,14 +21,14 @@ class Column:
     Attributes:
         name: Its name in files and scripts.
         title: What the header shows.
-        long_name: What it means, in a few words.
+        meaning: What it says, in a few words.
         unit: Unit of the numbers; empty for pure numbers and words.
         text: The cell of a slice; empty where there is nothing to say.
     """
 
     name: str
     title: str
-    long_name: str
+    meaning: str
     unit: str
     text: Callable[[SliceResult], str]
 
@@ -132,7 +132,7 @@ def write_table(
             texts = [column.text(row) for row in slices]
             if column.name in IDENTITY_COLUMNS and not show_subjects:
                 texts = _numbered(texts, IDENTITY_COLUMNS[column.name])
-            _add_column(node, column.name, column.title, column.long_name, column.unit, texts)
+            _add_column(node, column.name, column.title, column.meaning, column.unit, texts)
         node.SetUseColumnTitleAsColumnHeader(True)
         node.SetUseFirstColumnAsRowHeader(False)
         node.SetLocked(True)
@@ -146,7 +146,7 @@ def write_table(
 
 
 def _add_column(
-    node: Any, name: str, title: str, long_name: str, unit: str, texts: Sequence[str]
+    node: Any, name: str, title: str, meaning: str, unit: str, texts: Sequence[str]
 ) -> None:
     values = vtk.vtkStringArray()
     values.SetName(name)
@@ -154,7 +154,7 @@ def _add_column(
         values.InsertNextValue(text)
     node.AddColumn(values)
     node.SetColumnTitle(name, title)
-    node.SetColumnLongName(name, long_name)
+    node.SetColumnDescription(name, meaning)
     if unit:
         node.SetColumnUnitLabel(name, unit)
 

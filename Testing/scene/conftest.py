@@ -1,0 +1,3 @@
+from slicer_host.fixtures import host
+
+__all__ = ["host"]
