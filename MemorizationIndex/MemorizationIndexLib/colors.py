@@ -14,7 +14,7 @@ from .results import Verdict
 Color = tuple[int, int, int]
 
 WHITE: Color = (255, 255, 255)
-INK: Color = (22, 28, 36)
+BLACK: Color = (0, 0, 0)
 
 ONI_STOPS: tuple[tuple[float, Color], ...] = (
     (-1.0, (140, 21, 21)),
@@ -69,8 +69,8 @@ def contrast_ratio(first: Color, second: Color) -> float:
 
 
 def text_color(background: Color) -> Color:
-    """Return ink or white, whichever is easier to read on ``background``."""
-    return max(INK, WHITE, key=lambda color: contrast_ratio(color, background))
+    """Return black or white, whichever is easier to read on ``background``; at least 4.5 to 1."""
+    return max(BLACK, WHITE, key=lambda color: contrast_ratio(color, background))
 
 
 def css(color: Color) -> str:

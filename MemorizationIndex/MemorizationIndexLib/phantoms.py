@@ -519,8 +519,9 @@ def _write_volume(path: Path, array: Image) -> Path:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     image = sitk.GetImageFromArray(np.clip(np.rint(array), 0, MAXIMUM).astype(np.int16))
-    scale = 128 / array.shape[1]
-    image.SetSpacing((SPACING[0] * scale, SPACING[1] * scale, SPACING[2]))
+    in_plane = SPACING[0] * 128 / array.shape[1]
+    # Slices stay the coarsest axis at any size, for that is how a reader finds them.
+    image.SetSpacing((in_plane, in_plane, max(SPACING[2], 1.5 * in_plane)))
     try:
         sitk.WriteImage(image, str(path), useCompression=True)
     except RuntimeError as error:

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import MemorizationIndexLib
+import numpy as np
+import pytest
+from MemorizationIndexLib.report import ReportError, write_report
+from MemorizationIndexLib.report.html import MOST_ROWS, render
+from MemorizationIndexLib.results import Verdict
+from report.example_result import HOSTILE, clean, example, nothing_scored
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; complains about unbalanced tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def full() -> str:
+    return render(example())
+
+
+@pytest.fixture(scope="module")
+def page(full) -> Page:
+    return Page(full)
+
+
+def test_hostile_names_stay_text(page):
+    assert sum(tag == "script" for tag, _ in page.tags) == 1
+    assert not any(name.startswith("on") for _, found in page.tags for name in found)
+    assert not any(found.get("src") == "x" for _, found in page.tags)
+    assert not any(tag in ("b", "i") and found == {"x": None} for tag, found in page.tags)
+    for name in HOSTILE:
+        assert " ".join(name.split()) in page.text
+
+
+def test_hostile_free_text_stays_text():
+    result = clean()
+    bad = "<script>alert(1)</script>"
+    power = dataclasses.replace(result.summary.power[0], name=bad, description=bad, seen=False)
+    summary = dataclasses.replace(
+        result.summary,
+        **dict.fromkeys(
+            ("finding", "rule", "encoder", "encoder_description", "fingerprint", "cohort"), bad
+        ),
+        **dict.fromkeys(("subject_rule", "protocol", "version", "created", "statistic"), bad),
+        warnings=(bad,),
+        refused=((bad, bad),),
+        power=(power,),
+        layers=(bad, "a", "b"),
+    )
+    unscored = dataclasses.replace(result.slices[0], verdict=Verdict.NOT_SCORED, reason=bad)
+    named = dataclasses.replace(result.slices[0], nearest_subject=bad, volume=bad)
+    text = render(dataclasses.replace(result, summary=summary, slices=(unscored, named)))
+    assert bad not in text
+    assert Page(text).text.count(bad) >= 12
+
+
+def test_page_loads_nothing(full, page):
+    for tag, found in page.tags:
+        for attribute in ("src", "srcset", "poster", "data", "action"):
+            assert (found.get(attribute) or "data:image/png").startswith("data:image/png")
+        target = found.get("href") or found.get("xlink:href")
+        if target is not None:
+            assert target.startswith("#") or tag == "a"
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+    assert "@import" not in full
+    assert all(address.startswith("#") for address in re.findall(r"url\(([^)]*)\)", full))
+    policies = [found.get("content") for tag, found in page.tags if tag == "meta"]
+    assert any((policy or "").startswith("default-src 'none'") for policy in policies)
+
+
+def test_ids_are_unique(page):
+    ids = [found["id"] for _, found in page.tags if "id" in found]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "7 of 388 scored slices are as similar to a reference slice as known copies are",
+        "What this means",
+        "“No copy found” is not “private”",
+        "24 subjects certify about 0.04, not the 0.01 asked for.",
+        "Volumes, slice by slice",
+        "Slices, most suspicious first",
+        f"The first {MOST_ROWS} of 388 scored slices; slices.csv holds all.",
+        "Slices not scored",
+        "synthetic-01 : slices 0–1, 22–23",
+        "Where your slices lie",
+        "The threshold of 'copy' lies at 0.71; 7 scored slices at or above it.",
+        "What the audit finds of known copies",
+        "flipped left to right 120",
+        "NOT seen",
+        "Copies under 2 disguises would pass unseen here",
+        "What this audit cannot see",
+        "Too few reference subjects for the level asked for",
+        "built-in structure encoder: for trying out",
+        "nobody else",
+        "Inputs not read",
+        "The file ends early; copy it again.",
+        "The rule. A slice is suspicious when",
+        "the paper's set-level line is 0.68",
+        "MI of an exact copy (the ceiling) 11.43",
+        "Null mean μ₀ of the similarity 0.2004",
+        "Null standard deviation σ₀ 0.0699",
+        "Null size 1,440",
+        "Reference slices N 1,440",
+        "Reference subjects 24",
+        "fine: 768, 0.310; middle layer: 768, 0.220; coarse: 768, 0.087",
+        "Level α asked for 0.01",
+        "arXiv:2602.13066",
+        "MemorizationIndex 0.1.0 · 2026-11-30T07:21:05Z",
+    ],
+)
+def test_page_says(page, sentence):
+    assert sentence in page.text
+
+
+def test_every_slice_has_a_cell_with_letter_and_words(page):
+    result = example(pictures=False)
+    cells = [found for tag, found in page.tags if tag == "li" and "aria-label" in found]
+    assert len(cells) == len(result.slices)
+    assert all(cell["title"] == cell["aria-label"] for cell in cells)
+    assert sum("copy" in (cell["class"] or "") for cell in cells) == 7
+
+
+def test_most_suspicious_comes_first():
+    order = re.findall(r'data-label="Verdict">.*?</td>', render(example()))
+    words = [re.sub("<[^>]*>", "", row).split()[-1] for row in order]
+    assert words[:9] == ["copy"] * 7 + ["suspicious"] * 2
+    assert set(words[9:]) == {"evidence"}
+
+
+def test_pictures_are_inside_the_page(page):
+    images = [found["src"] for tag, found in page.tags if tag == "img"]
+    assert MOST_ROWS < len(images) <= 2 * MOST_ROWS
+
+
+def test_nothing_scored_is_said():
+    page = Page(render(nothing_scored()))
+    for sentence in (
+        "Nothing could be scored",
+        "No slice was scored.",
+        "blank volume : slices 0, 2",
+        "no finite values",
+        "This audit was not tried on known copies.",
+        "Threshold of “copy” undefined",
+        "The threshold of 'copy' is undefined.",
+    ):
+        assert sentence in page.text
+    assert "None" not in page.text
+
+
+def test_a_pass_is_no_copy_found():
+    page = Page(render(clean()))
+    assert "No copy found" in page.text
+    assert "None" not in page.text
+    assert "nan" not in page.text
+
+
+def test_many_volumes_collapse_and_are_counted():
+    text = render(example((6,) * 60, names=("first",), pictures=False))
+    assert "10 less suspicious volumes" in Page(text).text
+    text = render(example((3,) * 520, names=("first",), pictures=False))
+    assert "The 500 most suspicious of 520 volumes are shown" in Page(text).text
+
+
+def test_a_very_long_volume_is_binned_and_keeps_its_copies():
+    text = render(example((1000,), pictures=False))
+    assert "Each cell stands for 3 neighboring slices" in text
+    assert re.search(r'<li class="copy"[^>]*title="Slices \d+–\d+, gravest: Slice', text)
+
+
+def test_page_is_the_same_twice():
+    assert render(example()) == render(example())
+
+
+def test_hidden_subjects_are_nowhere():
+    result = example()
+    slices = tuple(
+        dataclasses.replace(one, subject=f"Doe^{one.subject}", nearest_subject="Roe^Jane")
+        for one in result.slices
+    )
+    volumes = tuple(
+        dataclasses.replace(one, subject=f"Doe^{one.subject}", nearest_subject="Roe^Jane")
+        for one in result.volumes
+    )
+    summary = dataclasses.replace(
+        result.summary,
+        finding="7 slices copy Roe^Jane.",
+        warnings=("Roe^Jane has one slice; 24 subjects are few.",),
+        refused=(("/home/Roe^Jane.nii", "/home/Roe^Jane.nii is truncated"),),
+    )
+    result = dataclasses.replace(result, slices=slices, volumes=volumes, summary=summary)
+    assert "Roe^Jane" in render(result)
+    text = render(result, hide_subjects=True)
+    for secret in ("Roe^Jane", "Doe^", "synthetic-01", "data:image/png", "nii.gz"):
+        assert secret not in text
+    words = Page(text).text
+    assert "reference subject 1 has one slice; 24 subjects are few." in words
+    assert "Of 388 scored slices, 7 copy and 2 suspicious." in words
+    assert "Names are hidden." in words
+
+
+def test_missing_jinja_is_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ReportError, match="pip install jinja2"):
+        write_report(clean(), tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_matplotlib_leaves_the_rest(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    text = Page(render(clean())).text
+    assert "pip install matplotlib" in text
+    assert "The numbers behind it" in text
+
+
+def test_numbers_that_are_none_are_refused():
+    result = clean()
+    one = dataclasses.replace(result.slices[0], mi=float("nan"))
+    with pytest.raises(ReportError, match="nan"):
+        render(dataclasses.replace(result, slices=(one,)))
+    with pytest.raises(ReportError, match="no histogram"):
+        render(dataclasses.replace(result, null=np.array([0.1, np.nan])))
+
+
+def test_a_picture_of_another_kind_is_refused():
+    result = example((9,), pictures=False)
+    scored = next(one for one in result.slices if one.oni is not None)
+    picture = {(scored.volume, scored.slice): np.zeros((8, 8, 3), np.uint8)}
+    with pytest.raises(ReportError, match="uint8 of shape"):
+        render(dataclasses.replace(result, pictures=picture))
+
+
+def test_file_is_utf8_and_replaced_whole(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("former", encoding="utf-8")
+    write_report(example((9, 9, 9, 9), pictures=False), path)
+    assert "Müller-Ångström_größe" in path.read_text(encoding="utf-8")
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_importing_the_room_needs_neither_jinja_nor_matplotlib():
+    code = (
+        "import sys, MemorizationIndexLib.report, MemorizationIndexLib.phantoms\n"
+        "bad = {'jinja2', 'matplotlib', 'scipy', 'SimpleITK', 'PIL', 'torch'} & set(sys.modules)\n"
+        "sys.exit(f'imported {bad}' if bad else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | path_of_library())
+
+
+def path_of_library() -> dict[str, str]:
+    return {"PYTHONPATH": str(Path(MemorizationIndexLib.__file__).parents[1])}
