@@ -66,8 +66,8 @@ def dicom_slice(
     data = path.read_bytes()
     if position is None:
         # GDCM always writes a position: turn the two tags into ones that nobody reads.
-        data = data.replace(b"\x20\x00\x32\x00DS", b"\x20\x00\x33\x00DS")
-        data = data.replace(b"\x20\x00\x37\x00DS", b"\x20\x00\x38\x00DS")
+        data = data.replace(b"\x20\x00\x32\x00", b"\x20\x00\x33\x00", 1)
+        data = data.replace(b"\x20\x00\x37\x00", b"\x20\x00\x38\x00", 1)
     if tags.get("photometric") == "MONOCHROME1":
         data = data.replace(b"MONOCHROME2", b"MONOCHROME1")
     path.write_bytes(data)

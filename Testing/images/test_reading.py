@@ -130,9 +130,14 @@ def test_a_huge_volume_is_refused_from_its_header(tmp_path: Path) -> None:
 # Pictures
 
 
-@pytest.mark.parametrize("suffix", [".png", ".tif", ".tiff"])
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I", "F"])
-def test_grey_pictures(tmp_path: Path, suffix: str, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "suffix"),
+    [
+        *((mode, ".png") for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
+        *((mode, ".tif") for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I", "F")),
+    ],
+)
+def test_grey_pictures(tmp_path: Path, mode: str, suffix: str) -> None:
     values = grey(2)
     if mode == "1":
         picture, values = Image.fromarray(values > 127), values > 127
@@ -145,10 +150,7 @@ def test_grey_pictures(tmp_path: Path, suffix: str, mode: str) -> None:
     else:
         picture = Image.fromarray(values).convert(mode)
     path = tmp_path / f"a{suffix}"
-    try:
-        picture.save(path)
-    except (OSError, KeyError):
-        pytest.skip(f"Pillow does not write {mode} as {suffix}")
+    picture.save(path)
     (volume,) = read(path)
     assert volume.planar and volume.slice_indices == (0,)
     assert np.array_equal(volume.array[0], values)

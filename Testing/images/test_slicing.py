@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import permutations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
+import SimpleITK as sitk  # noqa: N813
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from MemorizationIndexLib.images import find_images, read_source
 from MemorizationIndexLib.images.slicing import (
     anatomical_axes,
     canonical_stack,
@@ -108,6 +111,28 @@ def test_any_rotation_any_storage(
     one, _, _ = canonical_stack(volume(array, affine), plane)
     other, _, _ = canonical_stack(stored(array, affine, *storage), plane)
     assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["45 degrees about R and S", "all three alike", "oblique"])
+def test_files_round_directions_without_effect(tmp_path: Path, name: str) -> None:
+    array, affine = image(), affine_of(MATRICES[name])
+    expected = list(slice_volume(volume(array, affine), size=32))
+    for number, storage in enumerate(STORAGES[::5]):
+        one = stored(array, affine, *storage)
+        lps = np.diag([-1.0, -1.0, 1.0]) @ one.affine[:3]
+        spacing = np.linalg.norm(lps[:, :3], axis=0)
+        picture = sitk.GetImageFromArray(np.ascontiguousarray(one.array))
+        picture.SetSpacing(spacing)
+        picture.SetDirection((lps[:, :3] / spacing).ravel())
+        picture.SetOrigin(lps[:, 3])
+        path = tmp_path / f"{number}.nii"
+        sitk.WriteImage(picture, str(path))
+        (source,) = find_images([path]).sources
+        (read,) = read_source(source)
+        got = list(slice_volume(read, size=32))
+        assert len(got) == len(expected)
+        for a, b in zip(got, expected, strict=True):
+            assert np.allclose(a.pixels, b.pixels, atol=1e-3)
 
 
 def test_index_is_the_storage_index() -> None:

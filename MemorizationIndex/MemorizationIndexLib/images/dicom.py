@@ -301,11 +301,6 @@ def read_timepoint(
             ) from error
         array = itk.GetArrayFromImage(image)
         array = array.reshape(-1, *array.shape[-2:])
-        if reader.HasMetaDataKey("0028|0004") and reader.GetMetaData("0028|0004").startswith(
-            "MONOCHROME1"
-        ):
-            # MONOCHROME1 shows the smallest value white (PS3.3 C.7.6.3.1.2).
-            array = -array.astype(np.float64)
         arrays.append(array)
         affines.append(ras_affine(image.GetSpacing(), image.GetOrigin(), image.GetDirection()))
     voxels = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -157,6 +157,8 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _rows_about(path: Path, rows: dict[Path, list[ManifestRow]]) -> tuple[ManifestRow, ...]:
     """Return the lines that name a file, or else the nearest folder around it."""
+    if not rows:
+        return ()
     real = path.resolve()
     for candidate in (real, *real.parents):
         if candidate in rows:
@@ -201,7 +203,8 @@ def _add(
         texts: tuple[str, ...] = (named.as_posix(),)
         if alone:
             texts = (place.name, f"{place.parent.name}/{place.name}")
-        parts = (place.name,) if alone else named.parts
+        # Of a file named by itself all folders are known: the nearest counts.
+        parts = path.parts[::-1] if alone else named.parts
         search.files.append(_File(path, place, kind, given, texts, parts, about, alone))
     return count, unlisted
 
@@ -556,7 +559,7 @@ def find_images(
             manifest, or an unusable ``subjects`` pattern.
     """
     pattern = None if subjects is None else compile_pattern(subjects)
-    search = _gather(inputs)
+    search = _gather([inputs] if isinstance(inputs, (str, Path)) else inputs)
     files = [
         replace(file, kind="pages")
         if file.kind == "images" and pictures.page_count(file.path) > 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -60,24 +61,39 @@ def simpleitk() -> ModuleType:
     return SimpleITK
 
 
+class _Silence:
+    """The terminal's error stream, put aside while any thread is in ``quiet``."""
+
+    lock = threading.Lock()
+    depth = 0
+    saved = -1
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep what C++ libraries print from the terminal; their errors arrive as exceptions."""
+    with _Silence.lock:
+        if _Silence.depth == 0:
+            with suppress(AttributeError, OSError, ValueError):
+                sys.stderr.flush()
+            try:
+                _Silence.saved = os.dup(2)
+            except OSError:
+                # No such stream, as in a program without a console.
+                _Silence.saved = -1
+            else:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, 2)
+                os.close(null)
+        _Silence.depth += 1
     try:
-        saved = os.dup(2)
-    except OSError:
-        yield
-        return
-    with suppress(AttributeError, OSError, ValueError):
-        sys.stderr.flush()
-    null = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(null, 2)
         yield
     finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(null)
+        with _Silence.lock:
+            _Silence.depth -= 1
+            if _Silence.depth == 0 and _Silence.saved >= 0:
+                os.dup2(_Silence.saved, 2)
+                os.close(_Silence.saved)
 
 
 @contextmanager

@@ -29,6 +29,11 @@ INPUT_SIZE = 224
 COARSER = 1.01
 """An axis is the acquisition axis when its spacing exceeds the others' by this factor."""
 
+_DECIMALS = 4
+"""Direction cosines are compared to this many decimals: files hold them in float32 or as text."""
+
+_TIE = 1e-4
+
 _ROWS_AND_COLUMNS = {2: (1, 0), 1: (2, 0), 0: (2, 1)}
 
 
@@ -56,24 +61,17 @@ def anatomical_axes(
     if lengths.min() <= 0 or abs(np.linalg.det(matrix / lengths)) < 1e-4:
         raise ImageError("its direction matrix is singular; save it again with a valid geometry")
     directions = matrix / lengths
-    lines = []
-    for axis in range(3):
-        vector = np.round(directions[:, axis], 6) + 0.0
-        first = vector[np.flatnonzero(vector)[0]]
-        lines.append(tuple(vector * np.sign(first) + 0.0))
-
-    def fit(match: tuple[int, ...]) -> tuple[float, list[tuple[float, ...]]]:
-        total = sum(abs(directions[world, axis]) for world, axis in enumerate(match))
-        return round(float(total), 6), [lines[axis] for axis in reversed(match)]
-
-    match = max(permutations(range(3)), key=fit)
-    signs = []
-    for world, axis in enumerate(match):
-        component = directions[world, axis]
-        if abs(component) < 1e-6:
-            vector = np.round(directions[:, axis], 6)
-            component = vector[np.flatnonzero(vector)[0]]
-        signs.append(1 if component > 0 else -1)
+    rounded = np.round(directions, _DECIMALS) + 0.0
+    # A vector and its opposite lie on one line, written with its first component positive.
+    heads = [np.sign(column[np.flatnonzero(column)[0]]) for column in rounded.T]
+    lines = [tuple(column * head + 0.0) for column, head in zip(rounded.T, heads, strict=True)]
+    totals = {
+        match: sum(abs(directions[world, axis]) for world, axis in enumerate(match))
+        for match in permutations(range(3))
+    }
+    best = [match for match in totals if totals[match] > max(totals.values()) - _TIE]
+    match = max(best, key=lambda match: [lines[axis] for axis in reversed(match)])
+    signs = [int(np.sign(rounded[world, axis]) or heads[axis]) for world, axis in enumerate(match)]
     return (match[0], match[1], match[2]), (signs[0], signs[1], signs[2])
 
 
