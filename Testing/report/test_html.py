@@ -181,7 +181,7 @@ def test_nothing_scored_is_said():
         "no finite values",
         "This audit was not tried on known copies.",
         "Threshold of “copy” undefined",
-        "The threshold of 'copy' is undefined.",
+        "There is no statistic to draw.",
     ):
         assert sentence in page.text
     assert "None" not in page.text
@@ -288,3 +288,18 @@ def test_importing_the_room_needs_neither_jinja_nor_matplotlib():
 
 def path_of_library() -> dict[str, str]:
     return {"PYTHONPATH": str(Path(MemorizationIndexLib.__file__).parents[1])}
+
+
+def test_histogram_draws_what_there_is():
+    from MemorizationIndexLib.report.figures import histogram
+
+    result = example((9,), pictures=False)
+    for part in (
+        {"null": np.empty(0)},
+        {"statistics": np.empty(0)},
+        {"control": {}},
+        {"null": np.zeros(40), "control": {}, "statistics": np.zeros(1)},
+    ):
+        svg = histogram(dataclasses.replace(result, **part))
+        assert svg.startswith("<svg")
+        assert ("none</text>" in svg) == any(not len(v) for v in part.values())

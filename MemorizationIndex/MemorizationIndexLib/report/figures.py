@@ -68,6 +68,10 @@ def histogram(result: AuditResult, *, width: float = 9.0, prefix: str = "wide") 
         "xtick.color": "#333c46",
         "ytick.color": "#333c46",
     }
+    # A wide figure has room beside the titles, where a legend covers no line.
+    place: dict[str, Any] = {"loc": "best"}
+    if width > 6:
+        place = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "ncols": 2}
     with rc_context(style):
         figure = Figure(figsize=(width, 5.0), layout="constrained")
         FigureCanvasSVG(figure)
@@ -77,23 +81,23 @@ def histogram(result: AuditResult, *, width: float = 9.0, prefix: str = "wide") 
         _outline(axes[1], edges, unseen, f"under disguises NOT seen: {unseen.size:,}")
         _bars(axes[2], edges, scored, None, SCORED_COLOR, "")
         titles = (
-            f"Null: {count(null.size, 'reference slice')} against other subjects",
+            f"Null: {count(null.size, 'slice')} against other subjects",
             f"{count(seen.size + unseen.size, 'known copy', 'known copies')}, disguised",
             f"Your {count(scored.size, 'slice')}",
         )
         for axis, title in zip(axes, titles, strict=True):
-            axis.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color="#161c24")
+            axis.set_title(title, loc="left", fontsize=10, fontweight="bold", color="#161c24")
             axis.set_ylabel("share (%)")
             axis.margins(x=0)
             axis.set_ylim(bottom=0)
             named = axis is axes[0]
             _mark(axis, summary.suspicious_threshold, Verdict.SUSPICIOUS, (0, (5, 3)), named)
             _mark(axis, summary.copy_threshold, Verdict.COPY, "-", named)
+            if not axis.patches:
+                axis.set_yticks([])
+                axis.text(0.5, 0.5, "none", ha="center", transform=axis.transAxes)
             if axis.get_legend_handles_labels()[0]:
-                legend = axis.legend(loc="best", fontsize=8.5, framealpha=1, edgecolor="none")
-                legend.set_zorder(5)
-        if not scored.size:
-            axes[2].text(0.5, 0.5, "no slice was scored", ha="center", transform=axes[2].transAxes)
+                axis.legend(fontsize=8.5, framealpha=1, edgecolor="none", **place).set_zorder(5)
         axes[2].set_xlabel(
             f"{summary.statistic} (further right: more like a reference slice)", parse_math=False
         )

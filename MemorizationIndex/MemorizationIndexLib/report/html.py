@@ -239,6 +239,8 @@ def _figures(result: AuditResult) -> dict[str, Any]:
     """The histogram for a screen and for a phone; without matplotlib, the sentence why not."""
     from markupsafe import Markup
 
+    if not any(part.size for part in (result.null, result.statistics, *result.control.values())):
+        return {"wide": "", "narrow": "", "missing": "There is no statistic to draw."}
     try:
         return {
             "wide": Markup(histogram(result, width=9.0, prefix="wide")),
