@@ -173,6 +173,13 @@ def test_subjects_pattern(tmp_path: Path, pattern: str, subjects: set[str]) -> N
     assert labels == [0, 1, 2] and len({s.name for s in found.sources}) == len(subjects)
 
 
+def test_bids_names_of_files_named_one_by_one(tmp_path: Path) -> None:
+    one = nifti(tmp_path / "sub-01" / "anat" / "T1w.nii")
+    two = nifti(tmp_path / "x" / "sub-02_T1w.nii")
+    assert set(names(one, two).values()) == {"sub-01", "sub-02"}
+    assert len(find_images(str(one)).sources) == 1
+
+
 def test_subjects_pattern_on_files(tmp_path: Path) -> None:
     files = [nifti(tmp_path / name / "v.nii") for name in ("p1", "p2")]
     assert set(names(*files, subjects=r"p\d").values()) == {"p1", "p2"}

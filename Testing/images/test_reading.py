@@ -6,7 +6,9 @@ import gzip
 import io
 import os
 import struct
+import threading
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +98,25 @@ def test_truncated_volumes(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha", ".mhd"])
+@pytest.mark.parametrize("place", [0.4, 0.9])
+@pytest.mark.parametrize("damage", ["flip", "cut"])
+def test_damaged_compression(
+    tmp_path: Path, suffix: str, place: float, damage: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"v{suffix}"
+    sitk.WriteImage(sitk.GetImageFromArray(grey(0, (30, 40, 40))), str(path), True)
+    assert np.array_equal(read(path)[0].array, grey(0, (30, 40, 40)))
+    voxels = path.with_suffix(".zraw") if suffix == ".mhd" else path
+    data = bytearray(voxels.read_bytes())
+    position = int(len(data) * place)
+    data[position] ^= 0x55
+    voxels.write_bytes(data if damage == "flip" else data[:position])
+    with pytest.raises(ImageError, match=r"damaged|truncated"):
+        read(path)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_gzip_of_several_members_is_whole(tmp_path: Path) -> None:
     data = nifti(tmp_path / "v.nii").read_bytes()
     parts = gzip.compress(data[:5000]) + gzip.compress(data[5000:])
@@ -125,6 +146,28 @@ def test_a_huge_volume_is_refused_from_its_header(tmp_path: Path) -> None:
     (tmp_path / "v.nii").write_bytes(data)
     with pytest.raises(ImageError, match="20000 × 20000 pixels"):
         read(tmp_path / "v.nii")
+
+
+def test_silence_ends_whatever_the_threads_do() -> None:
+    from MemorizationIndexLib.images.itk import quiet
+
+    before = os.fstat(2)
+    ready, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with quiet():
+            ready.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=hold)
+    with quiet():
+        thread.start()
+        ready.wait(10)
+        assert os.fstat(2) != before
+    assert os.fstat(2) != before
+    leave.set()
+    thread.join()
+    assert os.fstat(2) == before
 
 
 # Pictures
@@ -226,8 +269,6 @@ def test_a_picture_bomb_is_refused_before_decoding(tmp_path: Path) -> None:
     for side in (10_001, 20_000):
         data = bytearray(png(tmp_path / "a.png").read_bytes())
         struct.pack_into(">II", data, 16, side, side)
-        import zlib
-
         struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
         (tmp_path / "a.png").write_bytes(data)
         with pytest.raises(ImageError, match="megapixels"):

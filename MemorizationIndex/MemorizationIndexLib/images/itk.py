@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -169,41 +170,90 @@ def _open(path: Path) -> tuple[Any, bool]:
 
 
 def _holds(path: Path, expected: int) -> bool:
-    """Tell whether a file, gzip or not, has its ``expected`` bytes; ITK fills gaps with zeros."""
+    """Tell from its ends whether a file, gzip or not, may have its ``expected`` bytes."""
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
             return path.stat().st_size >= expected
         file.seek(-4, os.SEEK_END)
-        if int.from_bytes(file.read(4), "little") == expected % 2**32:
-            return True
-        # The length at the end is that of the last member only, and padding may follow it.
-        file.seek(0)
-        total, engine, rest = 0, zlib.decompressobj(31), b""
+        length = int.from_bytes(file.read(4), "little")
+    # The length at the end is that of the last member only, and padding may follow it.
+    return length == expected % 2**32 or _inflates(path, 0, 31) >= expected
+
+
+def _inflates(path: Path, start: int, window: int) -> int:
+    """Return how many bytes come out of the zlib or gzip members of a file, checksums checked.
+
+    ITK takes a damaged stream for what it could read of it, and zeros for the rest.
+
+    Args:
+        path: The file.
+        start: Where the first member starts.
+        window: As for zlib: 15 for zlib, 31 for gzip.
+
+    Returns:
+        The bytes of the whole members; those of a damaged one do not count.
+    """
+    whole, current, rest = 0, 0, b""
+    engine = zlib.decompressobj(window)
+    with path.open("rb") as file:
+        file.seek(start)
         while chunk := rest or file.read(1 << 20):
             try:
-                total += len(engine.decompress(chunk))
+                current += len(engine.decompress(chunk))
             except zlib.error:
-                return total >= expected
+                return whole
             rest = engine.unused_data
             if engine.eof:
-                engine = zlib.decompressobj(31)
-    return total >= expected
+                whole, current = whole + current, 0
+                engine = zlib.decompressobj(window)
+    return whole
+
+
+def _metaimage_stream(path: Path) -> tuple[Path, int] | None:
+    """Return the file and offset of a MetaImage's compressed voxels; None if not compressed."""
+    compressed = False
+    with path.open("rb") as file:
+        for _ in range(200):
+            key, _, value = file.readline(4096).decode("latin-1").partition("=")
+            if key.strip() == "CompressedData":
+                compressed = value.strip().lower() == "true"
+            if key.strip() == "ElementDataFile":
+                if not compressed:
+                    return None
+                if value.strip().upper() == "LOCAL":
+                    return path, file.tell()
+                other = path.with_name(value.strip())
+                return (other, 0) if other.is_file() else None
+    return None
+
+
+def _check_stream(path: Path, reader: Any) -> None:
+    """Refuse a compressed file whose stream is damaged."""
+    damaged = False
+    if (expected := _nifti_bytes(reader)) is not None:
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        damaged = zipped and _inflates(path, 0, 31) < expected
+    elif suffix_of(path) in (".mha", ".mhd") and (stream := _metaimage_stream(path)):
+        damaged = _inflates(*stream, 15) < prod(reader.GetSize())
+    if damaged:
+        raise ImageError(f"{path} is damaged: its compressed voxels fail their checksum.")
+
+
+def _nifti_bytes(reader: Any) -> int | None:
+    """Return how long a NIfTI file must be by its header, uncompressed; None for other formats."""
+    keys = [f"dim[{axis}]" for axis in range(8)]
+    if not all(reader.HasMetaDataKey(key) for key in [*keys, "bitpix", "vox_offset"]):
+        return None
+    dims = [int(reader.GetMetaData(key)) for key in keys]
+    voxels = prod(max(count, 1) for count in dims[1 : dims[0] + 1])
+    bits = int(reader.GetMetaData("bitpix"))
+    return int(float(reader.GetMetaData("vox_offset"))) + (voxels * bits + 7) // 8
 
 
 def _check_whole(path: Path, reader: Any) -> None:
-    suffix = suffix_of(path)
-    keys = [f"dim[{axis}]" for axis in range(8)]
-    if suffix not in (".nii", ".nii.gz") or not all(
-        reader.HasMetaDataKey(key) for key in [*keys, "bitpix", "vox_offset"]
-    ):
-        return
-    dims = [int(reader.GetMetaData(key)) for key in keys]
-    voxels = 1
-    for count in dims[1 : dims[0] + 1]:
-        voxels *= max(count, 1)
-    bits = int(reader.GetMetaData("bitpix"))
-    expected = int(float(reader.GetMetaData("vox_offset"))) + (voxels * bits + 7) // 8
-    if not _holds(path, expected):
+    expected = _nifti_bytes(reader)
+    if expected is not None and not _holds(path, expected):
         raise ImageError(f"{path} is truncated: it ends before its last voxel; copy it again.")
 
 
@@ -257,6 +307,7 @@ def read_voxels(path: Path) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
     reader, bent = _open(path)
     header = _header(path, reader, bent)
     _check_whole(path, reader)
+    _check_stream(path, reader)
     try:
         if bent:
             with _permissive_sform(), quiet():
