@@ -99,20 +99,21 @@ def normalize(pixels: NDArray[np.generic]) -> NDArray[np.float32]:
     Returns:
         float32, the same shape.
     """
-    if pixels.dtype.kind in "bui":
-        # Differences modulo 2^64 are exact for every integer dtype, whatever the sign.
+    if pixels.dtype.kind in "ui" and pixels.dtype.itemsize == 8:
+        # float64 cannot tell large neighbours apart; differences modulo 2^64 are exact.
         whole = pixels.astype(np.int64 if pixels.dtype.kind == "i" else np.uint64)
         shifted = (whole.view(np.uint64) - whole.min().view(np.uint64)).astype(np.float64)
         return (shifted / shifted.max()).astype(np.float32)
     values = pixels.astype(np.float64)
-    finite = np.isfinite(values)
-    values[~finite] = 0.0
-    low = values.min(where=finite, initial=np.inf)
-    high = values.max(where=finite, initial=-np.inf)
+    if pixels.dtype.kind == "f" and not (finite := np.isfinite(values)).all():
+        # The least finite value becomes 0, and so do these.
+        values[~finite] = values[finite].min()
+    low, high = values.min(), values.max()
     if high * 0.5 - low * 0.5 > np.finfo(np.float64).max / 4:
         values, low, high = values * 0.25, low * 0.25, high * 0.25
-    values[~finite] = low
-    return ((values - low) / (high - low)).astype(np.float32)
+    values -= low
+    values /= high - low
+    return values.astype(np.float32)
 
 
 def why_not_scorable(
