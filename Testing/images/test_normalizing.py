@@ -28,7 +28,7 @@ def planar(array: np.ndarray) -> Volume:
 def test_every_dtype_gives_the_same_slice(dtype: str) -> None:
     values = np.random.default_rng(0).integers(0, 100, (20, 20))
     values[0, :2] = 0, 100
-    (one,) = slice_volume(planar(values.astype(dtype)[None]), size=20)
+    one, _ = slice_volume(planar(np.stack([values, values.T]).astype(dtype)), size=20)
     assert one.pixels is not None and one.pixels.dtype == np.float32
     assert np.allclose(one.pixels, values / 100, atol=1e-6)
 
