@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import pickle
 import re
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,13 +134,14 @@ def _load(path: Path) -> Any:
             f"{path} is a web page, not weights: the download was answered with a page; "
             "download the file in a browser and register it."
         )
+    _check_sums(path)
     # MAE's checkpoints carry their command line; a Namespace holds values, it runs nothing.
     safe = getattr(torch.serialization, "safe_globals", None)
     with contextlib.nullcontext() if safe is None else safe([argparse.Namespace]):
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
-            if re.search(r"Unsupported|GLOBAL|not allowed|blocked", str(error)):
+            if re.search(r"[Uu]nsupported (global|class|GLOBAL)|not an allowed", str(error)):
                 raise EncoderError(
                     f"{path} holds Python objects or code besides tensors and was not opened; "
                     "ask its publisher for a file with weights only."
@@ -150,6 +152,19 @@ def _load(path: Path) -> Any:
         except (TypeError, AttributeError, AssertionError) as error:
             # What the restricted unpickler raises on bytes that are no pickle at all.
             raise _damaged(path) from error
+
+
+def _check_sums(path: Path) -> None:
+    """Check the sums stored in a zip archive, which PyTorch does not."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
+        raise _damaged(path) from error
+    if broken is not None:
+        raise _damaged(path)
 
 
 def _damaged(path: Path) -> EncoderError:

@@ -148,7 +148,9 @@ def load_mri_core(
     choice = choose_device(device)
     resolved = _resolve_precision(precision, choice.device)
     model = _build(checkpoint, grid, heads, position_embedding, pooling == "rows")
-    _place(model, choice.device, resolved)
+    if batch is None:
+        batch = batch_size(choice.device, grid * grid)
+    _place(model, choice.device, resolved, rows=batch * grid * grid)
     positions = "" if position_embedding == "checkpoint" else ", position embedding left out"
     averaged = "all tokens" if pooling == "channels" else "each row of tokens and the channels"
     return MriCoreEncoder(
@@ -173,7 +175,7 @@ def load_mri_core(
         device=choice,
         precision=resolved,
         weights_sha256=checkpoint.sha256,
-        batch=batch_size(choice.device, grid * grid) if batch is None else batch,
+        batch=batch,
         _model=model,
     )
 
@@ -254,15 +256,19 @@ def resize_positions(positions: torch.Tensor, grid: int) -> torch.Tensor:
     return resized.permute(0, 2, 3, 1).contiguous()
 
 
-def _place(model: VisionTransformer, device: str, precision: str) -> None:
+def _place(model: VisionTransformer, device: str, precision: str, rows: int) -> None:
     """Move to the device; bfloat16 takes the blocks' products only, float32 stays elsewhere."""
     import torch
+
+    from MemorizationIndexLib.encoders.packed_linear import pack_linears
 
     model.to(device)
     if precision == "bfloat16":
         for block in model.blocks:
             for part in (block.attn, block.mlp):
                 part.to(torch.bfloat16)
+    elif device == "cpu":
+        pack_linears(model, rows)
 
 
 def _fingerprint(**facts: object) -> str:

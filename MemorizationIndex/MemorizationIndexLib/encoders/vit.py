@@ -174,7 +174,7 @@ class Block(nn.Module):
 
     def mix_tokens(self, x: Tensor, groups: tuple[WindowGroup, ...]) -> Tensor:
         """Return x plus its attention, shape (B, T, C)."""
-        dtype = self.attn.qkv.weight.dtype
+        dtype = self.attn.qkv.bias.dtype
         attended = self.attn(
             self.norm1(x).to(dtype),
             groups if self.windowed else None,
@@ -185,12 +185,12 @@ class Block(nn.Module):
     def forward(self, x: Tensor, groups: tuple[WindowGroup, ...]) -> Tensor:
         """Map tokens (B, T, C) in window order to (B, T, C)."""
         x = self.mix_tokens(x, groups)
-        return x + self.mlp(self.norm2(x).to(self.mlp.lin1.weight.dtype))
+        return x + self.mlp(self.norm2(x).to(self.mlp.lin1.bias.dtype))
 
     def averages(self, x: Tensor, groups: tuple[WindowGroup, ...], average: Averaging) -> Tensor:
         """Return ``average(self(x))``, with the MLP's second layer run on averages only."""
         x = self.mix_tokens(x, groups)
-        hidden = self.mlp.activations(self.norm2(x).to(self.mlp.lin1.weight.dtype))
+        hidden = self.mlp.activations(self.norm2(x).to(self.mlp.lin1.bias.dtype))
         return average(x) + self.mlp.lin2(average(hidden))
 
 
