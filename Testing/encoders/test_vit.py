@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from MemorizationIndexLib.encoders.vit import (
@@ -29,7 +31,7 @@ def test_window_order_is_a_permutation_in_groups_of_whole_windows(grid: int):
     assert sorted(order.tolist()) == list(range(grid * grid))
     assert groups[0].start == 0
     assert groups[-1].stop == grid * grid
-    for group, following in zip(groups, groups[1:], strict=False):
+    for group, following in itertools.pairwise(groups):
         assert group.stop == following.start
     for group in groups:
         assert group.tokens + group.padding == 16

@@ -259,7 +259,6 @@ def resize_positions(positions: torch.Tensor, grid: int) -> torch.Tensor:
 def _place(model: VisionTransformer, device: str, precision: str, rows: int) -> None:
     """Move to the device; bfloat16 takes the blocks' products only, float32 stays elsewhere."""
     import torch
-
     from MemorizationIndexLib.encoders.packed_linear import pack_linears
 
     model.to(device)
