@@ -31,7 +31,8 @@ from MemorizationIndexLib.encoders.weights import (
 
 FAST = (2.0, 2.0)
 CONFIRMATION = b"""<!DOCTYPE html><html>
-<head><title>Google Drive - Virus scan warning</title></head><body><form id="download-form" action="/confirmed" method="get">
+<head><title>Google Drive - Virus scan warning</title></head><body>
+<form id="download-form" action="/confirmed" method="get">
 <input type="submit" value="Download anyway"/><input type="hidden" name="id" value="abc">
 <input type="hidden" name="confirm" value="t"><input type="hidden" name="uuid" value="1-2">
 </form></body></html>"""
