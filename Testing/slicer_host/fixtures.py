@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,3 +28,89 @@ def host() -> Iterator[HostScene]:
     scene.clear()
     yield scene
     scene.clear()
+
+
+class SlicerHost:
+    """What a widget test has in hand.
+
+    Attributes:
+        app: ``slicer.app``.
+        scene: The data side: ``slice_view(name)`` for pictures, ``clear()`` to close the scene.
+        slot_errors: Exceptions that left a slot; empty it if a test means them.
+    """
+
+    def __init__(self, app: Any, scene: HostScene, slot_errors: list[Exception]) -> None:
+        self.app = app
+        self.scene = scene
+        self.slot_errors = slot_errors
+        self._loaded: list[str] = []
+
+    def load_module(self, path: Path | str) -> Any:
+        """Load a scripted module; it is unloaded after the test."""
+        from slicer_host.scripted_module import load_module
+
+        entry = load_module(path)
+        self._loaded.append(entry.name)
+        return entry
+
+    def enter(self, entry: Any) -> Any:
+        """Open a module's panel as choosing it in the module list does; returns its widget."""
+        representation = entry.widgetRepresentation()
+        representation.enter()
+        return representation.self()
+
+    def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Let the event loop run; returns True as soon as ``until`` holds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.app.processEvents()
+            if until():
+                return True
+            time.sleep(0.005)
+        return until()
+
+    def unload(self) -> None:
+        from slicer_host.scripted_module import unload_module
+
+        for name in self._loaded:
+            unload_module(name)
+
+
+def settle() -> None:
+    """Let Qt delete what is to be deleted and collect garbage now, not in the midst of a call."""
+    from PySide6.QtCore import QCoreApplication, QEvent
+    from slicer_host.pythonqt_style import forget_connections
+
+    forget_connections()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    QCoreApplication.processEvents()
+    gc.collect()
+
+
+@pytest.fixture
+def slicer_app(host: HostScene) -> Iterator[SlicerHost]:
+    """The stand-in application: real MRML and real Qt; fails a test whose slots raised."""
+    pytest.importorskip("PySide6.QtWidgets", reason=NEEDS_QT)
+    from slicer_host.boot import boot
+    from slicer_host.pythonqt_style import slot_errors
+
+    slot_errors.clear()
+    app = boot()
+    app.testing = True
+    hook = sys.excepthook
+
+    def remember(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if error not in slot_errors:
+            slot_errors.append(error)
+        hook(kind, error, trace)
+
+    sys.excepthook = remember
+    started = SlicerHost(app, host, slot_errors)
+    try:
+        yield started
+        started.unload()
+        settle()
+        assert not slot_errors, f"a slot raised {slot_errors[0]!r}"
+        assert app.cursors == 0, "an override cursor was left behind"
+    finally:
+        sys.excepthook = hook

@@ -16,6 +16,7 @@ from typing import Any
 import slicer
 import slicer.util
 import vtk
+
 from slicer_host.slice_view import SliceView
 
 _LOGICS = {

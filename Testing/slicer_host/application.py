@@ -1,0 +1,228 @@
+"""Stands in for ``slicer.app``: the application object, its layout and module managers.
+
+There is no main window, as with ``Slicer --no-main-window``: ``slicer.util.mainWindow()`` is None.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from os import environ
+from pathlib import Path
+from typing import Any
+
+import slicer
+from PySide6.QtCore import QObject, QSettings, Signal
+from PySide6.QtWidgets import QApplication, QWidget
+
+from slicer_host.pythonqt_style import add_style
+from slicer_host.scene import HostScene
+
+
+class SliceWidget:
+    """``layoutManager.sliceWidget(name)``: the nodes and the logic of one slice view."""
+
+    def __init__(self, host: HostScene, name: str) -> None:
+        self._host = host
+        self._name = name
+
+    def sliceLogic(self) -> Any:  # noqa: N802
+        return self._host.slice_logic(self._name)
+
+    def mrmlSliceNode(self) -> Any:  # noqa: N802
+        return self.sliceLogic().GetSliceNode()
+
+    def mrmlSliceCompositeNode(self) -> Any:  # noqa: N802
+        return self.sliceLogic().GetSliceCompositeNode()
+
+    def sliceView(self) -> Any:  # noqa: N802
+        return self._host.slice_view(self._name)
+
+    def fitSliceToBackground(self) -> None:  # noqa: N802
+        self.sliceLogic().FitSliceToBackground()
+
+
+@add_style
+class LayoutManager(QObject):
+    """``slicer.app.layoutManager()``."""
+
+    layoutChanged = Signal(int)  # noqa: N815
+    threeDViewCount = tableViewCount = plotViewCount = 0  # noqa: N815
+
+    def __init__(self, host: HostScene) -> None:
+        super().__init__()
+        self._host = host
+
+    def _get_layout(self) -> int:
+        return int(self._host.layout_node.GetViewArrangement())
+
+    def setLayout(self, arrangement: int) -> None:  # noqa: N802
+        self._host.layout_node.SetViewArrangement(arrangement)
+        self.layoutChanged.emit(arrangement)
+
+    layout = property(_get_layout, setLayout)
+
+    def layoutLogic(self) -> Any:  # noqa: N802
+        return self._host.layout_logic
+
+    def sliceViewNames(self) -> list[str]:  # noqa: N802
+        return self._host.slice_view_names()
+
+    def sliceWidget(self, name: str) -> SliceWidget | None:  # noqa: N802
+        return SliceWidget(self._host, name) if name in self.sliceViewNames() else None
+
+    def mrmlSliceLogics(self) -> Any:  # noqa: N802
+        return self._host.application_logic.GetSliceLogics()
+
+    def resetSliceViews(self) -> None:  # noqa: N802
+        for name in self.sliceViewNames():
+            self._host.slice_logic(name).FitSliceToBackground()
+
+
+class FactoryManager:
+    """``moduleManager().factoryManager()``, as far as it lists modules."""
+
+    def __init__(self, modules: dict[str, Any]) -> None:
+        self._modules = modules
+
+    def loadedModuleNames(self) -> list[str]:  # noqa: N802
+        return sorted(self._modules)
+
+    def isLoaded(self, name: str) -> bool:  # noqa: N802
+        return name in self._modules
+
+
+@add_style
+class ModuleManager(QObject):
+    """``slicer.app.moduleManager()``."""
+
+    moduleAboutToBeUnloaded = Signal(str)  # noqa: N815
+    moduleLoaded = Signal(str)  # noqa: N815
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._modules: dict[str, Any] = {}
+
+    def module(self, name: str) -> Any:
+        return self._modules.get(name) or getattr(slicer.modules, name.lower(), None)
+
+    def factoryManager(self) -> FactoryManager:  # noqa: N802
+        return FactoryManager(self._modules)
+
+
+@add_style
+class Application(QObject):
+    """``slicer.app``.
+
+    Attributes:
+        testing: What ``testingEnabled()`` says; message boxes are then answered by themselves.
+        cursors: Override cursors that were set and not restored.
+    """
+
+    startupCompleted = Signal()  # noqa: N815
+    aboutToQuit = Signal()  # noqa: N815
+    lastWindowClosed = Signal()  # noqa: N815
+    mrmlSceneChanged = Signal(object)  # noqa: N815
+
+    applicationName = mainApplicationName = "Slicer"  # noqa: N815
+    applicationVersion = "5.12.3-2026-07-22"  # noqa: N815
+    majorVersion, minorVersion = 5, 12  # noqa: N815
+    revision = repositoryRevision = "34000"  # noqa: N815
+    documentationBaseUrl = "https://slicer.readthedocs.io/"  # noqa: N815
+    platform = "linux-amd64"
+    os = "linux"
+    arch = "amd64"
+
+    def __init__(self, host: HostScene) -> None:
+        super().__init__()
+        self._host = host
+        self._settings_folder = tempfile.TemporaryDirectory(prefix="slicer_host_settings")
+        QSettings.setDefaultFormat(QSettings.Format.IniFormat)
+        for scope in (QSettings.Scope.UserScope, QSettings.Scope.SystemScope):
+            QSettings.setPath(QSettings.Format.IniFormat, scope, self._settings_folder.name)
+        self._temporary = tempfile.TemporaryDirectory(prefix="slicer_host_temporary")
+        self._layout_manager = LayoutManager(host)
+        self._module_manager = ModuleManager()
+        self._testing = True
+        self._cursors = 0
+
+    # Folders, settings and environment
+
+    temporaryPath = property(lambda self: self._temporary.name)  # noqa: N815
+    slicerHome = property(lambda self: str(Path(sys.executable).parent))  # noqa: N815
+    extensionsInstallPath = property(lambda self: self._temporary.name)  # noqa: N815
+    slicerUserSettingsFilePath = property(lambda self: QSettings().fileName())  # noqa: N815
+
+    def settings(self) -> Any:
+        return QSettings()
+
+    def userSettings(self) -> Any:  # noqa: N802
+        return QSettings()
+
+    def startupEnvironment(self) -> dict[str, str]:  # noqa: N802
+        return dict(environ)
+
+    # State
+
+    cursors = property(lambda self: self._cursors)
+
+    def _set_testing(self, testing: bool) -> None:
+        self._testing = testing
+
+    testing = property(lambda self: self._testing, _set_testing)
+
+    def testingEnabled(self) -> bool:  # noqa: N802
+        return self._testing
+
+    def processEvents(self, *_: Any) -> None:  # noqa: N802
+        QApplication.processEvents()
+
+    def translate(self, _context: str, text: str) -> str:
+        return text
+
+    def setOverrideCursor(self, cursor: Any) -> None:  # noqa: N802
+        self._cursors += 1
+        QApplication.setOverrideCursor(cursor)
+
+    def restoreOverrideCursor(self) -> None:  # noqa: N802
+        self._cursors -= 1
+        QApplication.restoreOverrideCursor()
+
+    def pauseRender(self) -> None:  # noqa: N802
+        pass
+
+    def resumeRender(self) -> None:  # noqa: N802
+        pass
+
+    def quit(self) -> None:
+        """Do what modules see of quitting: the signal, then their clean-up."""
+        self.aboutToQuit.emit()
+
+    def moduleDocumentationUrl(self, name: str) -> str:  # noqa: N802
+        return f"{self.documentationBaseUrl}user_guide/modules/{name.lower()}.html"
+
+    # Parts
+
+    def mrmlScene(self) -> Any:  # noqa: N802
+        return self._host.scene
+
+    def applicationLogic(self) -> Any:  # noqa: N802
+        return self._host.application_logic
+
+    def layoutManager(self) -> LayoutManager:  # noqa: N802
+        return self._layout_manager
+
+    def moduleManager(self) -> ModuleManager:  # noqa: N802
+        return self._module_manager
+
+    def topLevelWidgets(self) -> list[QWidget]:  # noqa: N802
+        return []
+
+    def clipboard(self) -> Any:
+        return QApplication.clipboard()
+
+    def palette(self) -> Any:
+        return QApplication.palette()
+
+    def styleSheet(self) -> str:  # noqa: N802
+        return str(QApplication.instance().styleSheet())
