@@ -8,13 +8,12 @@ additions, removals and renames, and takes the first node where "None" is not al
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import slicer
 import vtk
-from PySide6.QtCore import Property, Qt, Signal
+from PySide6.QtCore import Property, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QTableWidgetItem
 from shiboken6 import isValid
@@ -54,22 +53,12 @@ class _MRMLWidget(qt.QWidget):
                 alive(caller, data)
 
         if event == slicer.vtkMRMLScene.NodeAboutToBeRemovedEvent:
-            # Only where the event always brings an object: VTK miscounts None on Python 3.11.
+            # Only where the event brings an object: VTK takes whatever comes for one.
             call = vtk.calldata_type(vtk.VTK_OBJECT)(call)
         self._tags.append((node, node.AddObserver(event, call)))
 
     def _unobserve(self) -> None:
         _observer_remover(self._tags)()
-
-
-@contextmanager
-def _silent(sender: Any) -> Iterator[None]:
-    # QSignalBlocker's own context manager miscounts None on Python 3.11 and ends the process.
-    before = sender.blockSignals(True)
-    try:
-        yield
-    finally:
-        sender.blockSignals(before)
 
 
 def _nothing() -> None:
@@ -224,7 +213,7 @@ class qMRMLNodeComboBox(_MRMLWidget):  # noqa: N801
                     self.currentNodeRenamed.emit(node.GetName())
 
     def _fill(self) -> None:
-        with _silent(self._combo):
+        with QSignalBlocker(self._combo):
             self._combo.clear()
             if self._state["noneEnabled"]:
                 self._combo.addItem(self._state["noneDisplay"])
@@ -237,7 +226,7 @@ class qMRMLNodeComboBox(_MRMLWidget):  # noqa: N801
         index = offset - 1
         if self._current in self._nodes:
             index = self._nodes.index(self._current) + offset
-        with _silent(self._combo):
+        with QSignalBlocker(self._combo):
             self._combo.setCurrentIndex(index)
 
     def _on_activated(self, index: int) -> None:
@@ -394,7 +383,7 @@ class qMRMLCheckableNodeComboBox(qMRMLNodeComboBox):  # noqa: N801
     def _fill(self) -> None:
         if not hasattr(self, "_model"):
             return
-        with _silent(self._model):
+        with QSignalBlocker(self._model):
             self._model.clear()
             for node in self._nodes:
                 item = QStandardItem(node.GetName())
@@ -406,7 +395,7 @@ class qMRMLCheckableNodeComboBox(qMRMLNodeComboBox):  # noqa: N801
         self._show_current()
 
     def _show_current(self) -> None:
-        with _silent(self._combo):
+        with QSignalBlocker(self._combo):
             self._combo.setCurrentIndex(-1)
 
     def _on_item(self, item: Any) -> None:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from PySide6 import QtCore
+from shiboken6 import isValid
 
 # Properties whose getter is virtual: C++ would find the Python property where it looks for an
 # override and call it.
@@ -46,14 +49,15 @@ class SlotErrors(list):
 slot_errors = SlotErrors()
 
 
-class _Connections:
-    """Keeps what was connected by signature alive, and finds it again."""
+@dataclass
+class _Connection:
+    sender: Any
+    signature: str
+    slot: Any
+    call: Any
 
-    def __init__(self) -> None:
-        self.made: list[tuple[str, Any, Any]] = []
 
-
-_connections: dict[int, _Connections] = {}
+_connections: dict[int, list[_Connection]] = {}
 
 
 def wrapper_of(cls: type) -> type:
@@ -173,28 +177,33 @@ def _connect(self: Any, signature: str, slot: Callable[..., Any]) -> bool:
             sys.excepthook(type(error), error, error.__traceback__)
 
     signal.connect(call)
-    made = _connections.setdefault(id(self), _Connections()).made
-    made.append((signature, slot, call))
-    if len(made) == 1:
+    made = _connections.setdefault(id(self), [])
+    if not made:
         key = id(self)
         self.destroyed.connect(lambda *_: _connections.pop(key, None))
+    made.append(_Connection(weakref.ref(self), signature, slot, call))
     return True
 
 
 def _disconnect(self: Any, signature: str, slot: Callable[..., Any] | None = None) -> bool:
     """Undo :func:`_connect`; False if there was no such connection."""
     signal, _ = _signal(self, signature)
-    made = _connections.get(id(self), _Connections()).made
-    for entry in made:
-        if entry[0] == signature and (slot is None or entry[1] == slot):
-            signal.disconnect(entry[2])
-            made.remove(entry)
+    made = _connections.get(id(self), [])
+    for connection in made:
+        if connection.signature == signature and slot in (None, connection.slot):
+            signal.disconnect(connection.call)
+            made.remove(connection)
             return True
     return False
 
 
 def forget_connections() -> None:
     """Let go of every slot connected by signature, and with it of what its closure holds."""
+    for made in list(_connections.values()):
+        for connection in made:
+            sender = connection.sender()
+            if sender is not None and isValid(sender):
+                _signal(sender, connection.signature)[0].disconnect(connection.call)
     _connections.clear()
 
 
