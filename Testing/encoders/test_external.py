@@ -208,11 +208,17 @@ def test_a_function_in_a_package_and_its_options(own: Path, monkeypatch: pytest.
     assert (encoder.input_size, encoder.widths) == (48, (48,))
 
 
-def test_fingerprint_follows_the_source_and_the_encoder(own: Path):
+def test_fingerprint_follows_the_source_and_the_encoder(own: Path, tmp_path: Path):
     first = load_external(f"{own}:load").fingerprint
     own.write_text(OWN.replace("axis=2", "axis=1"))
-    second = load_external(f"{own}:load").fingerprint
-    assert first != second
+    changed = load_external(f"{own}:load")
+    assert first != changed.fingerprint
+    pixels = PIXELS[:, :32, :32]
+    np.testing.assert_array_equal(changed.encode(pixels)[0], pixels.mean(axis=1))
+    (tmp_path / "moved").mkdir()
+    moved = tmp_path / "moved" / "own_encoder.py"
+    moved.write_text(OWN)
+    assert load_external(f"{moved}:load").fingerprint == first
     own.write_text(OWN)
     assert load_external(f"{own}:load").fingerprint == first
 

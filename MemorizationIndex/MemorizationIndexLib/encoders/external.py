@@ -234,7 +234,7 @@ def load_python_encoder(
         layers=layers,
         widths=widths,
         input_size=made.input_size,
-        fingerprint=_fingerprint("python", spoken, source, str(made.fingerprint)),
+        fingerprint=_fingerprint("python", function, source, str(made.fingerprint)),
         _inner=made,
     )
     side = made.input_size
@@ -265,12 +265,13 @@ def _import(place: str) -> types.ModuleType:
         raise EncoderError(f"There is no file '{path}'.")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Dataclasses and pickles look their module up by name; an imported one keeps its place.
     sys.modules.setdefault(path.stem, module)
     try:
-        spec.loader.exec_module(module)
+        # Not through the loader: its cache of compiled files can be older than the source that
+        # the fingerprint is made from.
+        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
     except Exception as error:
         if sys.modules.get(path.stem) is module:
             del sys.modules[path.stem]

@@ -37,10 +37,11 @@ FILE_NAME = "MRI_CORE_vitb.pth"
 SOURCE = "https://github.com/mazurowski-lab/mri_foundation"
 """MRI-CORE's repository, whose README links the file."""
 
-DOWNLOAD_URL = (
-    "https://drive.usercontent.google.com/download"
-    "?id=1nPkTI3H0vsujlzwY8jxjKwAbOCTJv4yW&export=download"
-)
+FILE_ID = "1nPkTI3H0vsujlzwY8jxjKwAbOCTJv4yW"
+FILE_PAGE = f"https://drive.google.com/file/d/{FILE_ID}/view"
+"""The same file for a browser, for sites that fetch by hand."""
+
+DOWNLOAD_URL = f"https://drive.usercontent.google.com/download?id={FILE_ID}&export=download"
 LICENSE = "Apache-2.0 (by the README of MRI-CORE)"
 APPROXIMATE_SIZE = 416_000_000
 
@@ -80,6 +81,7 @@ class WeightsState:
         accepted: When that was (ISO 8601), None before.
         source: Where the weights are published.
         license: Under which terms.
+        file_page: The file for a browser.
         partial: Bytes of a download that was interrupted.
     """
 
@@ -91,6 +93,7 @@ class WeightsState:
     accepted: str | None
     source: str = SOURCE
     license: str = LICENSE
+    file_page: str = FILE_PAGE
     partial: int = 0
 
     def sentence(self) -> str:
@@ -108,7 +111,8 @@ class WeightsState:
         begun = f" ({self.partial} bytes of it are fetched)" if self.partial else ""
         return (
             f"MRI-CORE's weights are not on this machine{begun}; get them with "
-            "`memorization-index weights --fetch`, or register a copy with `--file PATH`."
+            f"`memorization-index weights --fetch`, or with a browser from {self.file_page} and "
+            "`--file PATH`."
         )
 
 
