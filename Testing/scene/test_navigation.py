@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,13 +16,16 @@ from MemorizationIndexLib.scene.pairing import (  # noqa: E402
     REFERENCE_VIEW,
     hide_reference,
     restore_layout,
+    show_nearest,
     show_reference,
     show_side_by_side,
 )
 from slicer_host.examples import (  # noqa: E402
+    audit_result,
     rotation,
     translation,
     under_transform,
+    verdicts_with,
     volume_node,
 )
 
@@ -141,7 +146,8 @@ def test_side_by_side_adds_a_view_and_the_old_layout_returns(host):
     before = host.layout_node.GetViewArrangement()
     assert show_side_by_side() == before
     assert host.layout_node.GetViewArrangement() == LAYOUT_ID
-    assert reference_view() is not None
+    groups = {view.GetViewGroup() for view in slice_views()}
+    assert reference_view().GetViewGroup() not in groups, "linked views would drag it along"
     restore_layout(before)
     assert host.layout_node.GetViewArrangement() == before
 
@@ -173,6 +179,21 @@ def test_the_reference_is_hidden_never_saved_and_reused():
     hide_reference()
     assert slicer.mrmlScene.GetNumberOfNodes() == count - 2
     hide_reference()
+
+
+def test_the_nearest_reference_is_shown_where_its_picture_is_at_hand():
+    picture = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    result = replace(
+        audit_result(verdicts_with(2, not_scored=[0])), reference_pictures={17: picture}
+    )
+    node = show_nearest(result, result.slices[1])
+    assert (slicer.util.arrayFromVolume(node)[0] == picture).all()
+    assert node.GetName() == "Reference: slice 3"
+    named = show_nearest(result, result.slices[1], show_subjects=True)
+    assert named is node and named.GetName() == "Reference: Doe^Jane, slice 3"
+    assert show_nearest(result, result.slices[0]) is None
+    hidden = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
+    assert hidden == [], "someone else's slice must not stay on show"
 
 
 def test_the_reference_must_be_one_picture():

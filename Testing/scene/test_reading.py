@@ -9,6 +9,7 @@ import vtk  # noqa: E402
 from MemorizationIndexLib.images.slicing import slice_volume  # noqa: E402
 from MemorizationIndexLib.scene.errors import SceneError  # noqa: E402
 from MemorizationIndexLib.scene.geometry import slice_axis  # noqa: E402
+from MemorizationIndexLib.scene.overlay import write_overlay  # noqa: E402
 from MemorizationIndexLib.scene.reading import (  # noqa: E402
     modality,
     modality_warning,
@@ -76,6 +77,12 @@ def test_an_empty_volume_is_refused():
 
 def test_a_scalar_type_that_is_no_number_is_refused():
     assert "bit" in volume_problem(add("vtkMRMLScalarVolumeNode", "x", image(scalar_type=1)))
+
+
+def test_ones_own_overlay_is_refused():
+    overlay = write_overlay(volume_node(), [0.0] * 5, 0)
+    with pytest.raises(SceneError, match="itself a result"):
+        read_volume(overlay)
 
 
 def test_a_degenerate_geometry_is_refused():

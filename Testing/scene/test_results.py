@@ -11,6 +11,7 @@ import vtk  # noqa: E402
 from MemorizationIndexLib.colors import VERDICT_COLORS, oni_color  # noqa: E402
 from MemorizationIndexLib.results import Verdict  # noqa: E402
 from MemorizationIndexLib.scene.errors import SceneError  # noqa: E402
+from MemorizationIndexLib.scene.outputs import INPUT_ROLE  # noqa: E402
 from MemorizationIndexLib.scene.overlay import (  # noqa: E402
     NOT_SCORED_VALUE,
     hide_overlay,
@@ -378,6 +379,23 @@ def test_removing_a_result_leaves_the_scene_as_it_was():
     remove_result(volume)
     leftover = slicer.mrmlScene.GetNumberOfNodes() - before
     assert leftover == 0 and slicer.mrmlScene.GetNodeByID(volume.GetID()) is volume
+
+
+def test_a_new_node_says_whose_it_is_when_it_enters_the_scene():
+    volume = volume_node()
+    seen = []
+
+    @vtk.calldata_type(vtk.VTK_OBJECT)
+    def on_added(_caller, _event, node):
+        if node.IsA("vtkMRMLVolumeNode"):
+            seen.append(
+                (node.GetAttribute("MemorizationIndex.Output"), node.GetNodeReferenceID(INPUT_ROLE))
+            )
+
+    tag = slicer.mrmlScene.AddObserver(slicer.vtkMRMLScene.NodeAddedEvent, on_added)
+    write(volume, verdicts_with(5))
+    slicer.mrmlScene.RemoveObserver(tag)
+    assert seen == [("Overlay", volume.GetID())]
 
 
 def test_no_helper_node_is_left_behind():

@@ -94,7 +94,7 @@ def test_what_was_read_does_not_change_when_the_browser_moves():
 def test_a_frame_that_cannot_be_used_is_named():
     _, sequence, proxy = cine()
     sequence.GetNthDataNode(2).SetAndObserveImageData(None)
-    with pytest.raises(SceneError, match="Frame 2 of 'cine'.*no image data"):
+    with pytest.raises(SceneError, match=r"Frame 2 of 'cine'.*no image data"):
         read_frames(proxy)
 
 

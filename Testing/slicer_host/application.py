@@ -3,6 +3,9 @@
 There is no main window, as with ``Slicer --no-main-window``: ``slicer.util.mainWindow()`` is None.
 """
 
+# Names are Slicer's and Qt's.
+# ruff: noqa: N802, N815
+
 from __future__ import annotations
 
 import sys
@@ -26,19 +29,19 @@ class SliceWidget:
         self._host = host
         self._name = name
 
-    def sliceLogic(self) -> Any:  # noqa: N802
+    def sliceLogic(self) -> Any:
         return self._host.slice_logic(self._name)
 
-    def mrmlSliceNode(self) -> Any:  # noqa: N802
+    def mrmlSliceNode(self) -> Any:
         return self.sliceLogic().GetSliceNode()
 
-    def mrmlSliceCompositeNode(self) -> Any:  # noqa: N802
+    def mrmlSliceCompositeNode(self) -> Any:
         return self.sliceLogic().GetSliceCompositeNode()
 
-    def sliceView(self) -> Any:  # noqa: N802
+    def sliceView(self) -> Any:
         return self._host.slice_view(self._name)
 
-    def fitSliceToBackground(self) -> None:  # noqa: N802
+    def fitSliceToBackground(self) -> None:
         self.sliceLogic().FitSliceToBackground()
 
 
@@ -46,8 +49,8 @@ class SliceWidget:
 class LayoutManager(QObject):
     """``slicer.app.layoutManager()``."""
 
-    layoutChanged = Signal(int)  # noqa: N815
-    threeDViewCount = tableViewCount = plotViewCount = 0  # noqa: N815
+    layoutChanged = Signal(int)
+    threeDViewCount = tableViewCount = plotViewCount = 0
 
     def __init__(self, host: HostScene) -> None:
         super().__init__()
@@ -56,25 +59,25 @@ class LayoutManager(QObject):
     def _get_layout(self) -> int:
         return int(self._host.layout_node.GetViewArrangement())
 
-    def setLayout(self, arrangement: int) -> None:  # noqa: N802
+    def setLayout(self, arrangement: int) -> None:
         self._host.layout_node.SetViewArrangement(arrangement)
         self.layoutChanged.emit(arrangement)
 
     layout = property(_get_layout, setLayout)
 
-    def layoutLogic(self) -> Any:  # noqa: N802
+    def layoutLogic(self) -> Any:
         return self._host.layout_logic
 
-    def sliceViewNames(self) -> list[str]:  # noqa: N802
+    def sliceViewNames(self) -> list[str]:
         return self._host.slice_view_names()
 
-    def sliceWidget(self, name: str) -> SliceWidget | None:  # noqa: N802
+    def sliceWidget(self, name: str) -> SliceWidget | None:
         return SliceWidget(self._host, name) if name in self.sliceViewNames() else None
 
-    def mrmlSliceLogics(self) -> Any:  # noqa: N802
+    def mrmlSliceLogics(self) -> Any:
         return self._host.application_logic.GetSliceLogics()
 
-    def resetSliceViews(self) -> None:  # noqa: N802
+    def resetSliceViews(self) -> None:
         for name in self.sliceViewNames():
             self._host.slice_logic(name).FitSliceToBackground()
 
@@ -85,10 +88,10 @@ class FactoryManager:
     def __init__(self, modules: dict[str, Any]) -> None:
         self._modules = modules
 
-    def loadedModuleNames(self) -> list[str]:  # noqa: N802
+    def loadedModuleNames(self) -> list[str]:
         return sorted(self._modules)
 
-    def isLoaded(self, name: str) -> bool:  # noqa: N802
+    def isLoaded(self, name: str) -> bool:
         return name in self._modules
 
 
@@ -96,8 +99,8 @@ class FactoryManager:
 class ModuleManager(QObject):
     """``slicer.app.moduleManager()``."""
 
-    moduleAboutToBeUnloaded = Signal(str)  # noqa: N815
-    moduleLoaded = Signal(str)  # noqa: N815
+    moduleAboutToBeUnloaded = Signal(str)
+    moduleLoaded = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +109,7 @@ class ModuleManager(QObject):
     def module(self, name: str) -> Any:
         return self._modules.get(name) or getattr(slicer.modules, name.lower(), None)
 
-    def factoryManager(self) -> FactoryManager:  # noqa: N802
+    def factoryManager(self) -> FactoryManager:
         return FactoryManager(self._modules)
 
 
@@ -119,16 +122,16 @@ class Application(QObject):
         cursors: Override cursors that were set and not restored.
     """
 
-    startupCompleted = Signal()  # noqa: N815
-    aboutToQuit = Signal()  # noqa: N815
-    lastWindowClosed = Signal()  # noqa: N815
-    mrmlSceneChanged = Signal(object)  # noqa: N815
+    startupCompleted = Signal()
+    aboutToQuit = Signal()
+    lastWindowClosed = Signal()
+    mrmlSceneChanged = Signal(object)
 
-    applicationName = mainApplicationName = "Slicer"  # noqa: N815
-    applicationVersion = "5.12.3-2026-07-22"  # noqa: N815
-    majorVersion, minorVersion = 5, 12  # noqa: N815
-    revision = repositoryRevision = "34000"  # noqa: N815
-    documentationBaseUrl = "https://slicer.readthedocs.io/"  # noqa: N815
+    applicationName = mainApplicationName = "Slicer"
+    applicationVersion = "5.12.3-2026-07-22"
+    majorVersion, minorVersion = 5, 12
+    revision = repositoryRevision = "34000"
+    documentationBaseUrl = "https://slicer.readthedocs.io/"
     platform = "linux-amd64"
     os = "linux"
     arch = "amd64"
@@ -148,18 +151,18 @@ class Application(QObject):
 
     # Folders, settings and environment
 
-    temporaryPath = property(lambda self: self._temporary.name)  # noqa: N815
-    slicerHome = property(lambda self: str(Path(sys.executable).parent))  # noqa: N815
-    extensionsInstallPath = property(lambda self: self._temporary.name)  # noqa: N815
-    slicerUserSettingsFilePath = property(lambda self: QSettings().fileName())  # noqa: N815
+    temporaryPath = property(lambda self: self._temporary.name)
+    slicerHome = property(lambda self: str(Path(sys.executable).parent))
+    extensionsInstallPath = property(lambda self: self._temporary.name)
+    slicerUserSettingsFilePath = property(lambda self: QSettings().fileName())
 
     def settings(self) -> Any:
         return QSettings()
 
-    def userSettings(self) -> Any:  # noqa: N802
+    def userSettings(self) -> Any:
         return QSettings()
 
-    def startupEnvironment(self) -> dict[str, str]:  # noqa: N802
+    def startupEnvironment(self) -> dict[str, str]:
         return dict(environ)
 
     # State
@@ -171,51 +174,51 @@ class Application(QObject):
 
     testing = property(lambda self: self._testing, _set_testing)
 
-    def testingEnabled(self) -> bool:  # noqa: N802
+    def testingEnabled(self) -> bool:
         return self._testing
 
-    def processEvents(self, *_: Any) -> None:  # noqa: N802
+    def processEvents(self, *_: Any) -> None:
         QApplication.processEvents()
 
     def translate(self, _context: str, text: str) -> str:
         return text
 
-    def setOverrideCursor(self, cursor: Any) -> None:  # noqa: N802
+    def setOverrideCursor(self, cursor: Any) -> None:
         self._cursors += 1
         QApplication.setOverrideCursor(cursor)
 
-    def restoreOverrideCursor(self) -> None:  # noqa: N802
+    def restoreOverrideCursor(self) -> None:
         self._cursors -= 1
         QApplication.restoreOverrideCursor()
 
-    def pauseRender(self) -> None:  # noqa: N802
+    def pauseRender(self) -> None:
         pass
 
-    def resumeRender(self) -> None:  # noqa: N802
+    def resumeRender(self) -> None:
         pass
 
     def quit(self) -> None:
         """Do what modules see of quitting: the signal, then their clean-up."""
         self.aboutToQuit.emit()
 
-    def moduleDocumentationUrl(self, name: str) -> str:  # noqa: N802
+    def moduleDocumentationUrl(self, name: str) -> str:
         return f"{self.documentationBaseUrl}user_guide/modules/{name.lower()}.html"
 
     # Parts
 
-    def mrmlScene(self) -> Any:  # noqa: N802
+    def mrmlScene(self) -> Any:
         return self._host.scene
 
-    def applicationLogic(self) -> Any:  # noqa: N802
+    def applicationLogic(self) -> Any:
         return self._host.application_logic
 
-    def layoutManager(self) -> LayoutManager:  # noqa: N802
+    def layoutManager(self) -> LayoutManager:
         return self._layout_manager
 
-    def moduleManager(self) -> ModuleManager:  # noqa: N802
+    def moduleManager(self) -> ModuleManager:
         return self._module_manager
 
-    def topLevelWidgets(self) -> list[QWidget]:  # noqa: N802
+    def topLevelWidgets(self) -> list[QWidget]:
         return []
 
     def clipboard(self) -> Any:
@@ -224,5 +227,5 @@ class Application(QObject):
     def palette(self) -> Any:
         return QApplication.palette()
 
-    def styleSheet(self) -> str:  # noqa: N802
+    def styleSheet(self) -> str:
         return str(QApplication.instance().styleSheet())

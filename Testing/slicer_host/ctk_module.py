@@ -3,6 +3,9 @@
 Names, properties and signals are CTK's; the looks are plain Qt.
 """
 
+# Names are Slicer's and Qt's.
+# ruff: noqa: N801, N802, N815
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -26,47 +29,47 @@ def _offer(cls: type) -> type:
 
 
 @_offer
-class ctkCheckBox(qt.QCheckBox):  # noqa: N801
+class ctkCheckBox(qt.QCheckBox):
     pass
 
 
 @_offer
-class ctkComboBox(qt.QComboBox):  # noqa: N801
+class ctkComboBox(qt.QComboBox):
     pass
 
 
 @_offer
-class ctkPushButton(qt.QPushButton):  # noqa: N801
+class ctkPushButton(qt.QPushButton):
     pass
 
 
 @_offer
-class ctkCheckablePushButton(qt.QPushButton):  # noqa: N801
+class ctkCheckablePushButton(qt.QPushButton):
     pass
 
 
 @_offer
-class ctkDoubleSpinBox(qt.QDoubleSpinBox):  # noqa: N801
+class ctkDoubleSpinBox(qt.QDoubleSpinBox):
     pass
 
 
 @_offer
-class ctkExpandableWidget(qt.QFrame):  # noqa: N801
+class ctkExpandableWidget(qt.QFrame):
     pass
 
 
 @_offer
-class ctkFittedTextBrowser(qt.QTextBrowser):  # noqa: N801
+class ctkFittedTextBrowser(qt.QTextBrowser):
     pass
 
 
 @_offer
-class ctkSearchBox(qt.QLineEdit):  # noqa: N801
+class ctkSearchBox(qt.QLineEdit):
     pass
 
 
 @_offer
-class ctkMessageBox(qt.QMessageBox):  # noqa: N801
+class ctkMessageBox(qt.QMessageBox):
     """QMessageBox with "Don't show this message again"."""
 
     def __init__(self, parent: Any = None) -> None:
@@ -79,9 +82,9 @@ class ctkMessageBox(qt.QMessageBox):  # noqa: N801
     def _set_key(self, key: str) -> None:
         self._key = key
 
-    dontShowAgainSettingsKey = Property(str, _get_key, _set_key)  # noqa: N815
+    dontShowAgainSettingsKey = Property(str, _get_key, _set_key)
 
-    def setDontShowAgainVisible(self, visible: bool) -> None:  # noqa: N802
+    def setDontShowAgainVisible(self, visible: bool) -> None:
         self.setCheckBox(qt.QCheckBox("Don't show this message again") if visible else None)
 
     # PythonQt also finds the statics on the class.
@@ -90,10 +93,10 @@ class ctkMessageBox(qt.QMessageBox):  # noqa: N801
 
 
 @_offer
-class ctkCollapsibleButton(qt.QWidget):  # noqa: N801
+class ctkCollapsibleButton(qt.QWidget):
     """A titled section whose contents fold away."""
 
-    contentsCollapsed = Signal(bool)  # noqa: N815
+    contentsCollapsed = Signal(bool)
     clicked = Signal(bool)
     toggled = Signal(bool)
 
@@ -113,7 +116,7 @@ class ctkCollapsibleButton(qt.QWidget):  # noqa: N801
         if arguments and isinstance(arguments[0], str):
             self._set_text(arguments[0])
 
-    def resizeEvent(self, event: Any) -> None:  # noqa: N802
+    def resizeEvent(self, event: Any) -> None:
         self._button.setGeometry(0, 0, event.size().width(), self._TITLE_HEIGHT)
         super().resizeEvent(event)
 
@@ -148,7 +151,7 @@ class ctkCollapsibleButton(qt.QWidget):  # noqa: N801
 
 
 @_offer
-class ctkCollapsibleGroupBox(qt.QGroupBox):  # noqa: N801
+class ctkCollapsibleGroupBox(qt.QGroupBox):
     """A group box that folds when its box is unchecked."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -198,7 +201,7 @@ class _Slider(qt.QWidget):
         low, high = self._box.minimum, self._box.maximum
         self._box.setValue(low + position / self._STEPS * (high - low))
 
-    def setRange(self, low: float, high: float) -> None:  # noqa: N802
+    def setRange(self, low: float, high: float) -> None:
         self._box.setRange(low, high)
 
 
@@ -211,24 +214,24 @@ def _through(name: str, kind: type) -> Any:
 
 
 @_offer
-class ctkSliderWidget(_Slider):  # noqa: N801
-    valueChanged = Signal(float)  # noqa: N815
+class ctkSliderWidget(_Slider):
+    valueChanged = Signal(float)
     value = _through("value", float)
     minimum = _through("minimum", float)
     maximum = _through("maximum", float)
-    singleStep = _through("singleStep", float)  # noqa: N815
+    singleStep = _through("singleStep", float)
     decimals = _through("decimals", int)
     suffix = _through("suffix", str)
     prefix = _through("prefix", str)
 
 
 @_offer
-class ctkDoubleSlider(_Slider):  # noqa: N801
-    valueChanged = Signal(float)  # noqa: N815
+class ctkDoubleSlider(_Slider):
+    valueChanged = Signal(float)
     value = _through("value", float)
     minimum = _through("minimum", float)
     maximum = _through("maximum", float)
-    singleStep = _through("singleStep", float)  # noqa: N815
+    singleStep = _through("singleStep", float)
 
 
 class _PathWidget(qt.QWidget):
@@ -247,11 +250,11 @@ class _PathWidget(qt.QWidget):
 
 
 @_offer
-class ctkPathLineEdit(_PathWidget):  # noqa: N801
+class ctkPathLineEdit(_PathWidget):
     """A path that can be typed or browsed; the folder button opens a dialog in the application."""
 
-    currentPathChanged = Signal(str)  # noqa: N815
-    validInputChanged = Signal(bool)  # noqa: N815
+    currentPathChanged = Signal(str)
+    validInputChanged = Signal(bool)
     Files, Dirs, Readable, Writable, Executable = 2, 1, 16, 32, 64
 
     def __init__(self, parent: Any = None) -> None:
@@ -262,7 +265,7 @@ class ctkPathLineEdit(_PathWidget):  # noqa: N801
         }  # fmt: skip
         self._edit.textChanged.connect(self.currentPathChanged)
 
-    def addCurrentPathToHistory(self) -> None:  # noqa: N802
+    def addCurrentPathToHistory(self) -> None:
         pass
 
     def _get_path(self) -> str:
@@ -271,7 +274,7 @@ class ctkPathLineEdit(_PathWidget):  # noqa: N801
     def _set_path(self, path: str) -> None:
         self._edit.setText(path)
 
-    currentPath = Property(str, _get_path, _set_path)  # noqa: N815
+    currentPath = Property(str, _get_path, _set_path)
 
 
 def _stored(name: str) -> property:
@@ -287,11 +290,11 @@ for _name in ("filters", "nameFilters", "settingKey", "label", "sizeAdjustPolicy
 
 
 @_offer
-class ctkDirectoryButton(qt.QPushButton):  # noqa: N801
+class ctkDirectoryButton(qt.QPushButton):
     """A button that shows and chooses a folder."""
 
-    directoryChanged = Signal(str)  # noqa: N815
-    directorySelected = Signal(str)  # noqa: N815
+    directoryChanged = Signal(str)
+    directorySelected = Signal(str)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__()

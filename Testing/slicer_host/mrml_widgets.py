@@ -5,6 +5,9 @@ without a scene is disabled, lists what its filters let through in the order of 
 additions, removals and renames, and takes the first node where "None" is not allowed.
 """
 
+# Names are Slicer's and Qt's.
+# ruff: noqa: N801, N802, N815
+
 from __future__ import annotations
 
 import weakref
@@ -39,7 +42,7 @@ class _MRMLWidget(qt.QWidget):
         self._tags: list[tuple[Any, int]] = []
         self.destroyed.connect(_observer_remover(self._tags))
 
-    def mrmlScene(self) -> Any:  # noqa: N802
+    def mrmlScene(self) -> Any:
         return self._scene
 
     def _observe(self, node: Any, event: Any, method: Callable[..., None]) -> None:
@@ -75,19 +78,19 @@ def _observer_remover(tags: list[tuple[Any, int]]) -> Any:
 
 
 @_offer
-class qMRMLWidget(_MRMLWidget):  # noqa: N801
+class qMRMLWidget(_MRMLWidget):
     """A widget that hands its scene on."""
 
-    mrmlSceneChanged = Signal(object)  # noqa: N815
+    mrmlSceneChanged = Signal(object)
 
-    def setMRMLScene(self, scene: Any) -> None:  # noqa: N802
+    def setMRMLScene(self, scene: Any) -> None:
         if scene is not self._scene:
             self._scene = scene
             self.mrmlSceneChanged.emit(scene)
 
 
 @_offer
-class qSlicerWidget(qMRMLWidget):  # noqa: N801
+class qSlicerWidget(qMRMLWidget):
     pass
 
 
@@ -102,15 +105,15 @@ def _setter(name: str) -> Any:
 
 
 @_offer
-class qMRMLNodeComboBox(_MRMLWidget):  # noqa: N801
-    currentNodeChanged = Signal(object)  # noqa: N815
-    currentNodeIDChanged = Signal(str)  # noqa: N815
-    currentNodeRenamed = Signal(str)  # noqa: N815
-    nodeAdded = Signal(object)  # noqa: N815
-    nodeAddedByUser = Signal(object)  # noqa: N815
-    nodeAboutToBeRemoved = Signal(object)  # noqa: N815
-    nodeAboutToBeEdited = Signal(object)  # noqa: N815
-    nodeActivated = Signal(object)  # noqa: N815
+class qMRMLNodeComboBox(_MRMLWidget):
+    currentNodeChanged = Signal(object)
+    currentNodeIDChanged = Signal(str)
+    currentNodeRenamed = Signal(str)
+    nodeAdded = Signal(object)
+    nodeAddedByUser = Signal(object)
+    nodeAboutToBeRemoved = Signal(object)
+    nodeAboutToBeEdited = Signal(object)
+    nodeActivated = Signal(object)
 
     def __init__(self, parent: Any = None) -> None:
         super().__init__(parent)
@@ -133,11 +136,11 @@ class qMRMLNodeComboBox(_MRMLWidget):  # noqa: N801
 
     # Filters
 
-    def addAttribute(self, node_type: str, name: str, value: Any = None) -> None:  # noqa: N802
+    def addAttribute(self, node_type: str, name: str, value: Any = None) -> None:
         self._attributes.append((node_type, name, value))
         self._populate()
 
-    def removeAttribute(self, node_type: str, name: str) -> None:  # noqa: N802
+    def removeAttribute(self, node_type: str, name: str) -> None:
         self._attributes = [a for a in self._attributes if a[:2] != (node_type, name)]
         self._populate()
 
@@ -160,7 +163,7 @@ class qMRMLNodeComboBox(_MRMLWidget):  # noqa: N801
 
     # Scene
 
-    def setMRMLScene(self, scene: Any) -> None:  # noqa: N802
+    def setMRMLScene(self, scene: Any) -> None:
         if scene is self._scene:
             return
         self._unobserve()
@@ -245,37 +248,37 @@ class qMRMLNodeComboBox(_MRMLWidget):  # noqa: N801
 
     # Selection
 
-    def currentNode(self) -> Any:  # noqa: N802
+    def currentNode(self) -> Any:
         return self._current
 
-    def setCurrentNode(self, node: Any) -> None:  # noqa: N802
+    def setCurrentNode(self, node: Any) -> None:
         if isinstance(node, str):
             self.setCurrentNodeID(node)
         else:
             self._select(node if node in self._nodes else None)
 
-    def setCurrentNodeID(self, node_id: str) -> None:  # noqa: N802
+    def setCurrentNodeID(self, node_id: str) -> None:
         found = [node for node in self._nodes if node.GetID() == node_id]
         self._select(found[0] if found else None)
 
-    def setCurrentNodeIndex(self, index: int) -> None:  # noqa: N802
+    def setCurrentNodeIndex(self, index: int) -> None:
         self._select(self.nodeFromIndex(index))
 
     def _get_current_id(self) -> str:
         return self._current.GetID() if self._current is not None else ""
 
-    currentNodeID = Property(str, _get_current_id, setCurrentNodeID)  # noqa: N815
+    currentNodeID = Property(str, _get_current_id, setCurrentNodeID)
 
     def nodes(self) -> list[Any]:
         return list(self._nodes)
 
-    def nodeCount(self) -> int:  # noqa: N802
+    def nodeCount(self) -> int:
         return len(self._nodes)
 
-    def nodeFromIndex(self, index: int) -> Any:  # noqa: N802
+    def nodeFromIndex(self, index: int) -> Any:
         return self._nodes[index] if 0 <= index < len(self._nodes) else None
 
-    def addNode(self, node_type: str = "") -> Any:  # noqa: N802
+    def addNode(self, node_type: str = "") -> Any:
         """Make a node as the menu's "Create new" does."""
         kind = node_type or self._state["nodeTypes"][0]
         base = self._state["baseName"]
@@ -290,36 +293,36 @@ class qMRMLNodeComboBox(_MRMLWidget):  # noqa: N801
         self.nodeAddedByUser.emit(node)
         return node
 
-    def removeCurrentNode(self) -> None:  # noqa: N802
+    def removeCurrentNode(self) -> None:
         if self._current is not None:
             self._scene.RemoveNode(self._current)
 
-    nodeTypes = _stored("nodeTypes", "QStringList")  # noqa: N815
-    showHidden = _stored("showHidden", bool)  # noqa: N815
-    showChildNodeTypes = _stored("showChildNodeTypes", bool)  # noqa: N815
-    hideChildNodeTypes = _stored("hideChildNodeTypes", "QStringList")  # noqa: N815
-    baseName = _stored("baseName", str)  # noqa: N815
-    noneEnabled = _stored("noneEnabled", bool)  # noqa: N815
-    addEnabled = _stored("addEnabled", bool)  # noqa: N815
-    removeEnabled = _stored("removeEnabled", bool)  # noqa: N815
-    editEnabled = _stored("editEnabled", bool)  # noqa: N815
-    renameEnabled = _stored("renameEnabled", bool)  # noqa: N815
-    selectNodeUponCreation = _stored("selectNodeUponCreation", bool)  # noqa: N815
-    noneDisplay = _stored("noneDisplay", str)  # noqa: N815
-    interactionNodeSingletonTag = _stored("interactionNodeSingletonTag", str)  # noqa: N815
-    setNodeTypes = _setter("nodeTypes")  # noqa: N815
-    setShowHidden = _setter("showHidden")  # noqa: N815
-    setShowChildNodeTypes = _setter("showChildNodeTypes")  # noqa: N815
-    setHideChildNodeTypes = _setter("hideChildNodeTypes")  # noqa: N815
-    setBaseName = _setter("baseName")  # noqa: N815
-    setNoneEnabled = _setter("noneEnabled")  # noqa: N815
-    setAddEnabled = _setter("addEnabled")  # noqa: N815
-    setRemoveEnabled = _setter("removeEnabled")  # noqa: N815
-    setEditEnabled = _setter("editEnabled")  # noqa: N815
-    setRenameEnabled = _setter("renameEnabled")  # noqa: N815
-    setSelectNodeUponCreation = _setter("selectNodeUponCreation")  # noqa: N815
-    setNoneDisplay = _setter("noneDisplay")  # noqa: N815
-    setInteractionNodeSingletonTag = _setter("interactionNodeSingletonTag")  # noqa: N815
+    nodeTypes = _stored("nodeTypes", "QStringList")
+    showHidden = _stored("showHidden", bool)
+    showChildNodeTypes = _stored("showChildNodeTypes", bool)
+    hideChildNodeTypes = _stored("hideChildNodeTypes", "QStringList")
+    baseName = _stored("baseName", str)
+    noneEnabled = _stored("noneEnabled", bool)
+    addEnabled = _stored("addEnabled", bool)
+    removeEnabled = _stored("removeEnabled", bool)
+    editEnabled = _stored("editEnabled", bool)
+    renameEnabled = _stored("renameEnabled", bool)
+    selectNodeUponCreation = _stored("selectNodeUponCreation", bool)
+    noneDisplay = _stored("noneDisplay", str)
+    interactionNodeSingletonTag = _stored("interactionNodeSingletonTag", str)
+    setNodeTypes = _setter("nodeTypes")
+    setShowHidden = _setter("showHidden")
+    setShowChildNodeTypes = _setter("showChildNodeTypes")
+    setHideChildNodeTypes = _setter("hideChildNodeTypes")
+    setBaseName = _setter("baseName")
+    setNoneEnabled = _setter("noneEnabled")
+    setAddEnabled = _setter("addEnabled")
+    setRemoveEnabled = _setter("removeEnabled")
+    setEditEnabled = _setter("editEnabled")
+    setRenameEnabled = _setter("renameEnabled")
+    setSelectNodeUponCreation = _setter("selectNodeUponCreation")
+    setNoneDisplay = _setter("noneDisplay")
+    setInteractionNodeSingletonTag = _setter("interactionNodeSingletonTag")
 
     def _change(self, name: str, value: Any) -> None:
         self._state[name] = list(value) if isinstance(value, (list, tuple)) else value
@@ -327,10 +330,10 @@ class qMRMLNodeComboBox(_MRMLWidget):  # noqa: N801
 
 
 @_offer
-class qMRMLCheckableNodeComboBox(qMRMLNodeComboBox):  # noqa: N801
+class qMRMLCheckableNodeComboBox(qMRMLNodeComboBox):
     """A node selector in which several nodes can be checked."""
 
-    checkedNodesChanged = Signal()  # noqa: N815
+    checkedNodesChanged = Signal()
 
     def __init__(self, parent: Any = None) -> None:
         self._checked: list[Any] = []
@@ -340,23 +343,23 @@ class qMRMLCheckableNodeComboBox(qMRMLNodeComboBox):  # noqa: N801
         self._combo.setModel(self._model)
         self._model.itemChanged.connect(self._on_item)
 
-    def checkedNodes(self) -> list[Any]:  # noqa: N802
+    def checkedNodes(self) -> list[Any]:
         return [node for node in self._nodes if node in self._checked]
 
-    def uncheckedNodes(self) -> list[Any]:  # noqa: N802
+    def uncheckedNodes(self) -> list[Any]:
         return [node for node in self._nodes if node not in self._checked]
 
-    def allChecked(self) -> bool:  # noqa: N802
+    def allChecked(self) -> bool:
         return not self.uncheckedNodes()
 
-    def noneChecked(self) -> bool:  # noqa: N802
+    def noneChecked(self) -> bool:
         return not self.checkedNodes()
 
-    def checkState(self, node: Any) -> Any:  # noqa: N802
+    def checkState(self, node: Any) -> Any:
         checked = node in self._nodes and node in self._checked
         return Qt.CheckState.Checked if checked else Qt.CheckState.Unchecked
 
-    def setCheckState(self, node: Any, state: Any) -> None:  # noqa: N802
+    def setCheckState(self, node: Any, state: Any) -> None:
         checked = Qt.CheckState(state) == Qt.CheckState.Checked
         if node not in self._nodes or checked == (node in self._checked):
             return
@@ -403,19 +406,19 @@ class qMRMLCheckableNodeComboBox(qMRMLNodeComboBox):  # noqa: N801
 
 
 @_offer
-class qMRMLSliderWidget(ctkSliderWidget):  # noqa: N801
-    def setMRMLScene(self, scene: Any) -> None:  # noqa: N802
+class qMRMLSliderWidget(ctkSliderWidget):
+    def setMRMLScene(self, scene: Any) -> None:
         pass
 
 
 @_offer
-class qMRMLSpinBox(ctkDoubleSpinBox):  # noqa: N801
-    def setMRMLScene(self, scene: Any) -> None:  # noqa: N802
+class qMRMLSpinBox(ctkDoubleSpinBox):
+    def setMRMLScene(self, scene: Any) -> None:
         pass
 
 
 @_offer
-class qMRMLTableView(qt.QTableWidget):  # noqa: N801
+class qMRMLTableView(qt.QTableWidget):
     """Shows a table node's text; like the application's, it cannot color single cells."""
 
     def __init__(self, parent: Any = None) -> None:
@@ -423,13 +426,13 @@ class qMRMLTableView(qt.QTableWidget):  # noqa: N801
         self._node: Any = None
         self._tag = 0
 
-    def setMRMLScene(self, scene: Any) -> None:  # noqa: N802
+    def setMRMLScene(self, scene: Any) -> None:
         pass
 
-    def mrmlTableNode(self) -> Any:  # noqa: N802
+    def mrmlTableNode(self) -> Any:
         return self._node
 
-    def setMRMLTableNode(self, node: Any) -> None:  # noqa: N802
+    def setMRMLTableNode(self, node: Any) -> None:
         if self._node is not None:
             self._node.RemoveObserver(self._tag)
         self._node = node

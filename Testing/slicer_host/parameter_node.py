@@ -3,9 +3,12 @@
 Follows Slicer's user documentation ("Parameter nodes"): a class decorated with
 ``@parameterNodeWrapper`` wraps a vtkMRMLScriptedModuleNode; each annotated member is kept in the
 node, checked when written, and can be bound to the widget that carries its name in the dynamic
-property ``SlicerParameterName``. Supported here: int, float, str, bool, enums (by name), paths, MRML
-nodes, lists of these, and Optional of these. Other types raise, so that a gap is seen.
+property ``SlicerParameterName``. Supported here: int, float, str, bool, enums (by name), paths,
+MRML nodes, lists of these, and Optional of these. Other types raise, so that a gap is seen.
 """
+
+# Names are Slicer's and Qt's.
+# ruff: noqa: N802, N815
 
 from __future__ import annotations
 
@@ -508,26 +511,26 @@ class _Wrapper:
         return self._parameter(name).default
 
     @classmethod
-    def dataType(cls, name: str) -> Any:  # noqa: N802
+    def dataType(cls, name: str) -> Any:
         return cls.allParameters[name].kind
 
-    def isCached(self, name: str) -> bool:  # noqa: N802
+    def isCached(self, name: str) -> bool:
         self._parameter(name)
         return False
 
-    def getValue(self, name: str) -> Any:  # noqa: N802
+    def getValue(self, name: str) -> Any:
         return self._parameter(name).read(self.parameterNode)
 
-    def setValue(self, name: str, value: Any) -> None:  # noqa: N802
+    def setValue(self, name: str, value: Any) -> None:
         self._parameter(name).write(self.parameterNode, value)
 
-    def connectGui(self, gui: Any) -> int:  # noqa: N802
+    def connectGui(self, gui: Any) -> int:
         """Bind every widget below ``gui`` that names a parameter; returns a tag."""
         widgets = _all_below(gui) if hasattr(gui, "isWidgetType") else list(vars(gui).values())
         named = ((widget.property(PARAMETER_PROPERTY), widget) for widget in widgets)
         return self.connectParametersToGui({name: widget for name, widget in named if name})
 
-    def connectParametersToGui(self, mapping: dict[str, Any]) -> int:  # noqa: N802
+    def connectParametersToGui(self, mapping: dict[str, Any]) -> int:
         bindings = [_Binding(widget, self._parameter(name)) for name, widget in mapping.items()]
         tag, self._next_tag = self._next_tag, self._next_tag + 1
         for binding in bindings:
@@ -537,7 +540,7 @@ class _Wrapper:
         self._bindings[tag] = (bindings, observer)
         return tag
 
-    def disconnectGui(self, tag: int | None) -> None:  # noqa: N802
+    def disconnectGui(self, tag: int | None) -> None:
         if tag in self._bindings:
             bindings, observer = self._bindings.pop(tag)
             for binding in bindings:
@@ -559,19 +562,19 @@ class _Wrapper:
         finally:
             self._updating = False
 
-    def StartModify(self) -> int:  # noqa: N802
+    def StartModify(self) -> int:
         return self.parameterNode.StartModify()
 
-    def EndModify(self, was_modified: int) -> None:  # noqa: N802
+    def EndModify(self, was_modified: int) -> None:
         self.parameterNode.EndModify(was_modified)
 
-    def AddObserver(self, event: Any, callback: Any, priority: float = 0.0) -> int:  # noqa: N802
+    def AddObserver(self, event: Any, callback: Any, priority: float = 0.0) -> int:
         return self.parameterNode.AddObserver(event, callback, priority)
 
-    def RemoveObserver(self, tag: int) -> None:  # noqa: N802
+    def RemoveObserver(self, tag: int) -> None:
         self.parameterNode.RemoveObserver(tag)
 
-    def Modified(self) -> None:  # noqa: N802
+    def Modified(self) -> None:
         self.parameterNode.Modified()
 
 
@@ -582,7 +585,7 @@ def _all_below(widget: Any) -> Iterator[Any]:
             yield from _all_below(child)
 
 
-def parameterNodeWrapper(cls: Any = None) -> Any:  # noqa: N802
+def parameterNodeWrapper(cls: Any = None) -> Any:
     """Class decorator: typed attributes over a parameter node, bindable to widgets."""
     if cls is None:
         return parameterNodeWrapper
@@ -614,7 +617,7 @@ def _member(parameter: _Parameter) -> property:
     )
 
 
-def isParameterNodeWrapper(candidate: Any) -> bool:  # noqa: N802
+def isParameterNodeWrapper(candidate: Any) -> bool:
     """Return whether a class or object was made by :func:`parameterNodeWrapper`."""
     return getattr(candidate, "_is_parameter_node_wrapper", False)
 

@@ -1,6 +1,6 @@
 """Stands in for PythonQt's attribute style, over PySide6.
 
-In the application (PythonQt) a Qt property is an attribute: ``button.text``, ``box.checked = True``;
+In the application (PythonQt) a Qt property is an attribute: ``button.text``, ``box.checked = 1``;
 an attribute that is no property cannot be made up; signals can be connected by their signature,
 and a slot gets as many arguments as it takes. PySide6 has methods instead, so that code written
 for the one fails in the other. Each class here is a subclass of the PySide6 class with a Python

@@ -3,6 +3,9 @@
 ``Signal``, ``Slot`` and ``Property`` are left out on purpose: PythonQt has no signals of one's own.
 """
 
+# Names are Slicer's and Qt's.
+# ruff: noqa: N802
+
 from __future__ import annotations
 
 from types import ModuleType
@@ -53,7 +56,7 @@ def register_widget(cls: type) -> type:
 class UiLoader(QtUiTools.QUiLoader):
     """QUiLoader whose widgets and layouts have PythonQt's style, ctk and qMRML ones among them."""
 
-    def createWidget(self, class_name: str, parent: Any = None, name: str = "") -> Any:  # noqa: N802
+    def createWidget(self, class_name: str, parent: Any = None, name: str = "") -> Any:
         cls = _custom_widgets.get(class_name)
         if cls is None:
             if class_name == "Line":
@@ -67,7 +70,7 @@ class UiLoader(QtUiTools.QUiLoader):
         widget.setObjectName(name)
         return widget
 
-    def createLayout(self, class_name: str, parent: Any = None, name: str = "") -> Any:  # noqa: N802
+    def createLayout(self, class_name: str, parent: Any = None, name: str = "") -> Any:
         cls = getattr(qt, class_name)
         layout = cls(parent) if isinstance(parent, QtWidgets.QWidget) else cls()
         layout.setObjectName(name)

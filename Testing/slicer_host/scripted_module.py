@@ -5,6 +5,9 @@ the module factory does: run the file, make the module object, list it in ``slic
 ``widgetRepresentation()`` makes the panel at its first call.
 """
 
+# Names are Slicer's and Qt's.
+# ruff: noqa: N801, N802, N803, N815
+
 from __future__ import annotations
 
 import importlib.util
@@ -42,16 +45,16 @@ class ScriptedLoadableModule:
             slicer.selfTests = {}
         slicer.selfTests[self.moduleName] = self.runTest
 
-    def resourcePath(self, filename: str) -> str:  # noqa: N802
+    def resourcePath(self, filename: str) -> str:
         return str(Path(self.parent.path).parent / "Resources" / filename)
 
-    def getDefaultModuleDocumentationLink(self, docPage: str | None = None) -> str:  # noqa: N802, N803
+    def getDefaultModuleDocumentationLink(self, docPage: str | None = None) -> str:
         url = slicer.app.moduleDocumentationUrl(self.moduleName)
         if docPage:
             url = slicer.app.documentationBaseUrl + docPage
         return f'<p>For more information, see the <a href="{url}">online documentation</a>.</p>'
 
-    def runTest(self, msec: int = 100, **options: Any) -> None:  # noqa: N802
+    def runTest(self, msec: int = 100, **options: Any) -> None:
         test_class = getattr(sys.modules[type(self).__module__], f"{self.moduleName}Test")
         test = test_class()
         test.messageDelay = msec
@@ -77,7 +80,7 @@ class ScriptedLoadableModuleWidget:
             "moduleAboutToBeUnloaded(QString)", self._onModuleAboutToBeUnloaded
         )
 
-    def resourcePath(self, filename: str) -> str:  # noqa: N802
+    def resourcePath(self, filename: str) -> str:
         folder = Path(slicer.util.modulePath(self.moduleName)).parent
         return str(folder / "Resources" / filename)
 
@@ -87,10 +90,10 @@ class ScriptedLoadableModuleWidget:
     def cleanup(self) -> None:
         pass
 
-    def onReload(self) -> None:  # noqa: N802
+    def onReload(self) -> None:
         slicer.util.reloadScriptedModule(self.moduleName)
 
-    def _onModuleAboutToBeUnloaded(self, module_name: str) -> None:  # noqa: N802
+    def _onModuleAboutToBeUnloaded(self, module_name: str) -> None:
         if module_name == self.moduleName:
             self.cleanup()
             slicer.app.moduleManager().disconnect(
@@ -104,7 +107,7 @@ class ScriptedLoadableModuleLogic:
         self.moduleName = type(self).__name__.removesuffix("Logic")
         self.isSingletonParameterNode = True
 
-    def getParameterNode(self) -> Any:  # noqa: N802
+    def getParameterNode(self) -> Any:
         if self.isSingletonParameterNode:
             node = slicer.mrmlScene.GetSingletonNode(self.moduleName, "vtkMRMLScriptedModuleNode")
             if node is not None:
@@ -116,11 +119,11 @@ class ScriptedLoadableModuleLogic:
             return self.getAllParameterNodes()[0]
         return slicer.mrmlScene.AddNode(self.createParameterNode())
 
-    def getAllParameterNodes(self) -> list[Any]:  # noqa: N802
+    def getAllParameterNodes(self) -> list[Any]:
         nodes = slicer.util.getNodesByClass("vtkMRMLScriptedModuleNode")
         return [node for node in nodes if node.GetAttribute("ModuleName") == self.moduleName]
 
-    def createParameterNode(self) -> Any:  # noqa: N802
+    def createParameterNode(self) -> Any:
         node = slicer.vtkMRMLScriptedModuleNode()
         if self.isSingletonParameterNode:
             node.SetSingletonTag(self.moduleName)
@@ -132,14 +135,14 @@ class ScriptedLoadableModuleLogic:
 class ScriptedLoadableModuleTest(unittest.TestCase):
     messageDelay = 50
 
-    def runTest(self) -> None:  # noqa: N802
+    def runTest(self) -> None:
         pass
 
-    def delayDisplay(self, message: str, *_: Any, **__: Any) -> None:  # noqa: N802
+    def delayDisplay(self, message: str, *_: Any, **__: Any) -> None:
         slicer.app.processEvents()
 
 
-class qSlicerScriptedLoadableModule:  # noqa: N801
+class qSlicerScriptedLoadableModule:
     """The module object: what ``parent`` is to the Python module class."""
 
     def __init__(self, path: Path) -> None:
@@ -159,12 +162,12 @@ class qSlicerScriptedLoadableModule:  # noqa: N801
     def logic(self) -> Any:
         return self._logic
 
-    def widgetRepresentation(self) -> Any:  # noqa: N802
+    def widgetRepresentation(self) -> Any:
         if self._widget is None:
             self._widget = self.createNewWidgetRepresentation()
         return self._widget
 
-    def createNewWidgetRepresentation(self) -> Any:  # noqa: N802
+    def createNewWidgetRepresentation(self) -> Any:
         widget = slicer.qSlicerScriptedLoadableModuleWidget()
         widget.setPythonSource(self.path)
         widget.setup()
@@ -173,7 +176,7 @@ class qSlicerScriptedLoadableModule:  # noqa: N801
 
 
 @_offer
-class qSlicerScriptedLoadableModuleWidget(qSlicerWidget):  # noqa: N801
+class qSlicerScriptedLoadableModuleWidget(qSlicerWidget):
     """The panel in which a module's widget class lives: its ``self.parent``."""
 
     def __init__(self) -> None:
@@ -183,12 +186,12 @@ class qSlicerScriptedLoadableModuleWidget(qSlicerWidget):  # noqa: N801
         self._entered = False
         qt.QVBoxLayout(self)
 
-    isEntered = property(lambda self: self._entered)  # noqa: N815
+    isEntered = property(lambda self: self._entered)
 
     def self(self) -> Any:
         return self._python_self
 
-    def setPythonSource(self, path: str) -> None:  # noqa: N802
+    def setPythonSource(self, path: str) -> None:
         name = Path(path).stem
         widget_class = getattr(sys.modules[name], f"{name}Widget")
         self._path = path

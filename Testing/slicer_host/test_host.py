@@ -313,7 +313,8 @@ UI = """<ui version="4.0"><class>Sample</class>
  <property name="text"><string>Advanced</string></property>
  <property name="collapsed"><bool>true</bool></property>
  <layout class="QFormLayout" name="form"><item row="0" column="0">
- <widget class="QLabel" name="label"><property name="text"><string>alpha</string></property></widget>
+ <widget class="QLabel" name="label"><property name="text"><string>alpha</string></property>
+ </widget>
  </item></layout></widget></item>
 <item><widget class="QPushButton" name="applyButton">
  <property name="enabled"><bool>false</bool></property></widget></item></layout></widget>

@@ -15,6 +15,11 @@ OUTPUT_ATTRIBUTE = "MemorizationIndex.Output"
 INPUT_ROLE = "MemorizationIndexInput"
 
 
+def is_output(node: Any) -> bool:
+    """Return whether a node was made by this extension."""
+    return node.GetAttribute(OUTPUT_ATTRIBUTE) is not None
+
+
 def find_output(volume: Any, kind: str, class_name: str) -> Any | None:
     """Return the node of this kind that belongs to ``volume``, or None."""
     for node in slicer.util.getNodesByClass(class_name):
@@ -40,10 +45,12 @@ def output_node(volume: Any, kind: str, class_name: str, name: str) -> Any:
     """Return the node of this kind that belongs to ``volume``; a new one only if it has none."""
     node = find_output(volume, kind, class_name)
     if node is None:
-        node = slicer.mrmlScene.AddNewNodeByClass(
-            class_name, slicer.mrmlScene.GenerateUniqueName(name)
-        )
+        node = slicer.mrmlScene.CreateNodeByClass(class_name)
+        node.UnRegister(None)
+        node.SetName(slicer.mrmlScene.GenerateUniqueName(name))
+        # Before it enters the scene: whoever is told of the new node shall know whose it is.
         claim(node, volume, kind)
+        node = slicer.mrmlScene.AddNode(node)
     return node
 
 

@@ -22,7 +22,7 @@ COLOR_STEPS = 255
 # Outside [−1, 1], so that the display threshold makes slices without a score transparent.
 NOT_SCORED_VALUE = -2.0
 _THRESHOLD = -1.5
-OVERLAY_OPACITY = 0.5
+OVERLAY_OPACITY = 0.4
 
 
 def oni_values(oni: Sequence[float | None]) -> NDArray[np.float32]:

@@ -10,6 +10,7 @@ import slicer.util
 import vtk
 from numpy.typing import NDArray
 
+from ..results import AuditResult, SliceResult
 from .errors import SceneError
 from .outputs import OUTPUT_ATTRIBUTE
 
@@ -110,6 +111,29 @@ def show_reference(pixels: NDArray[np.generic], name: str) -> Any:
         node.EndModify(was_modified)
     _put_into_view(node)
     return node
+
+
+def show_nearest(
+    result: AuditResult, row: SliceResult, *, show_subjects: bool = False
+) -> Any | None:
+    """Show the reference slice nearest to a slice, where the result has its picture.
+
+    Args:
+        result: The audit, with its pictures.
+        row: One of its slices.
+        show_subjects: Name the subject in the view.
+
+    Returns:
+        The volume node; None, and no reference shown, where there is no picture.
+    """
+    picture = None
+    if row.nearest_row is not None:
+        picture = result.reference_pictures.get(row.nearest_row)
+    if picture is None:
+        hide_reference()
+        return None
+    subject = f"{row.nearest_subject}, " if show_subjects and row.nearest_subject else ""
+    return show_reference(picture, f"Reference: {subject}slice {row.nearest_slice}")
 
 
 def hide_reference() -> None:

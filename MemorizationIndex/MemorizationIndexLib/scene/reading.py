@@ -13,6 +13,7 @@ import vtk
 from ..images.volume import Volume
 from .errors import SceneError
 from .geometry import ijk_to_ras
+from .outputs import is_output
 
 VOLUME_CLASS = "vtkMRMLScalarVolumeNode"
 VALIDATED_MODALITY = "MR"
@@ -58,6 +59,8 @@ def volume_problem(node: Any) -> str:
     if kind != VOLUME_CLASS:
         words = _KIND_IN_WORDS.get(kind, f"a {kind}")
         return f"'{name}' is {words}, not a scalar volume; choose a grey-scale image."
+    if is_output(node):
+        return f"'{name}' is itself a result of this module; choose the image it belongs to."
     image = node.GetImageData()
     if image is None or image.GetPointData().GetScalars() is None:
         return f"'{name}' has no image data; load the image again or choose another volume."
