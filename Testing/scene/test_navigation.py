@@ -44,10 +44,12 @@ GEOMETRIES = {
 def slice_to_ijk(view, volume):
     """Slice-view coordinates (millimetres in the plane) to voxel indices, shape (4, 4)."""
     from_slice = slicer.util.arrayFromVTKMatrix(view.GetSliceToRAS())
-    origin = to_world(volume, np.zeros((1, 3)))[0]
-    steps = to_world(volume, np.eye(3)) - origin
-    to_ras = np.eye(4)
-    to_ras[:3, :3], to_ras[:3, 3] = steps.T, origin
+    matrix = vtk.vtkMatrix4x4()
+    volume.GetIJKToRASMatrix(matrix)
+    to_ras = slicer.util.arrayFromVTKMatrix(matrix)
+    if volume.GetParentTransformNode() is not None:
+        volume.GetParentTransformNode().GetMatrixTransformToWorld(matrix)
+        to_ras = slicer.util.arrayFromVTKMatrix(matrix) @ to_ras
     return np.linalg.inv(to_ras) @ from_slice
 
 

@@ -119,7 +119,6 @@ class Application(QObject):
 
     Attributes:
         testing: What ``testingEnabled()`` says; message boxes are then answered by themselves.
-        cursors: Override cursors that were set and not restored.
     """
 
     startupCompleted = Signal()
@@ -147,7 +146,6 @@ class Application(QObject):
         self._layout_manager = LayoutManager(host)
         self._module_manager = ModuleManager()
         self._testing = True
-        self._cursors = 0
 
     # Folders, settings and environment
 
@@ -167,8 +165,6 @@ class Application(QObject):
 
     # State
 
-    cursors = property(lambda self: self._cursors)
-
     def _set_testing(self, testing: bool) -> None:
         self._testing = testing
 
@@ -184,11 +180,9 @@ class Application(QObject):
         return text
 
     def setOverrideCursor(self, cursor: Any) -> None:
-        self._cursors += 1
         QApplication.setOverrideCursor(cursor)
 
     def restoreOverrideCursor(self) -> None:
-        self._cursors -= 1
         QApplication.restoreOverrideCursor()
 
     def pauseRender(self) -> None:

@@ -397,6 +397,18 @@ def test_settings_are_not_the_users(slicer_app):
     qt.QSettings().remove("MemorizationIndex")
 
 
+def test_a_wait_cursor_left_behind_is_noticed():
+    from slicer_host.fixtures import take_override_cursors
+
+    with pytest.raises(RuntimeError), slicer.util.WaitCursor():
+        raise RuntimeError
+    assert take_override_cursors() == 0
+    import qt
+
+    slicer.app.setOverrideCursor(qt.Qt.WaitCursor)
+    assert take_override_cursors() == 1
+
+
 def test_quitting_is_announced(slicer_app):
     seen = []
     slicer.app.connect("aboutToQuit()", lambda: seen.append("quit"))
