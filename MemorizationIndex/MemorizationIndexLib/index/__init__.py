@@ -1,0 +1,1 @@
+"""Features to similarity, calibration and verdict: the index itself, on plain arrays."""

@@ -1,0 +1,185 @@
+"""What similarity looks like without copying: slices against a cohort that lacks their subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from MemorizationIndexLib.index.protocols import (
+    FOLDS,
+    HALVINGS,
+    LEAST_SUBJECTS,
+    CalibrationError,
+    Protocol,
+)
+from MemorizationIndexLib.index.reference import Reference, Views, as_stored
+from MemorizationIndexLib.index.similarity import REFERENCES, Block, blocks_of, search
+from MemorizationIndexLib.index.whitening import (
+    Moments,
+    Whitener,
+    fit_whitener,
+    fit_whitener_to_moments,
+)
+
+
+@dataclass(frozen=True)
+class Null:
+    """Similarities of slices that cannot be copies.
+
+    Attributes:
+        similarity: Shape (n,). NaN only where the protocol is undefined.
+        subjects: Subject code of each of these slices, shape (n,).
+    """
+
+    similarity: NDArray[np.float64]
+    subjects: NDArray[np.int64]
+
+
+def subject_folds(
+    subject_count: int, rng: np.random.Generator, folds: int = FOLDS
+) -> NDArray[np.int64]:
+    """Deal subjects into folds of nearly equal size.
+
+    Args:
+        subject_count: Number of subjects.
+        rng: Source of the shuffle.
+        folds: Number of folds; the number of subjects if that is smaller.
+
+    Returns:
+        The fold of each subject code, shape (subject_count,).
+
+    Raises:
+        CalibrationError: There are fewer than ``LEAST_SUBJECTS`` subjects.
+    """
+    if subject_count < LEAST_SUBJECTS:
+        raise CalibrationError(
+            f"The reference has {subject_count} subject{'s' * (subject_count != 1)} and "
+            f"calibration needs at least {LEAST_SUBJECTS}: add subjects, or say with --subjects "
+            "or a manifest.csv whose image is whose."
+        )
+    fold = np.empty(subject_count, np.int64)
+    fold[rng.permutation(subject_count)] = np.arange(subject_count) % min(folds, subject_count)
+    return fold
+
+
+def cross_fitted_null(
+    layers: Sequence[NDArray[np.floating]],
+    subjects: NDArray[np.int64],
+    subject_count: int,
+    protocol: Protocol,
+    seed: int,
+    *,
+    views: Views = as_stored,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Null:
+    """Score every reference slice against the other folds' subjects (METHOD.md section 3).
+
+    For each fold the whitener is fitted on the other folds, and the fold's slices are compared
+    with them: no slice meets its own subject, neither in the whitening nor in the search.
+
+    Args:
+        layers: Raw features, one (P, N, D) array per layer: P poses of N slices, the stored pose
+            first; may be memory-mapped.
+        subjects: Subject code of each slice, non-decreasing, shape (N,).
+        subject_count: Number of subjects.
+        protocol: The choices of whitening and aggregation.
+        seed: Of the dealing into folds.
+        views: The poses in which a query is seen.
+        progress: Called with the number of finished folds and of all folds.
+
+    Raises:
+        CalibrationError: There are fewer than five subjects.
+    """
+    fold_of_subject = subject_folds(subject_count, np.random.default_rng(seed))
+    fold_of_slice = fold_of_subject[subjects]
+    folds = int(fold_of_subject.max()) + 1
+    fitters = [
+        _Fitter(layer, fold_of_slice, folds, protocol.whitening) for layer in layers
+    ]
+    similarity = np.empty(len(subjects))
+    for fold in range(folds):
+        inside = np.flatnonzero(fold_of_slice == fold)
+        outside = np.flatnonzero(fold_of_slice != fold)
+        whiteners = [fitter.without(fold) for fitter in fitters]
+
+        def blocks(
+            outside: NDArray[np.int64] = outside, whiteners: Sequence[Whitener] = whiteners
+        ) -> Iterator[Block]:
+            for pose in range(len(layers[0])):
+                for start in range(0, len(outside), REFERENCES):
+                    part = outside[start : start + REFERENCES]
+                    rows = [
+                        w.whiten(layer[pose][part])
+                        for w, layer in zip(whiteners, layers, strict=True)
+                    ]
+                    yield from blocks_of(rows, subjects[part])
+
+        queries = [np.asarray(layer[0][inside]) for layer in layers]
+        seen = [
+            [w.whiten(f) for w, f in zip(whiteners, view, strict=True)] for view in views(queries)
+        ]
+        similarity[inside] = search(
+            seen, blocks, subject_count, floor=protocol.floor, clamp=protocol.clamp
+        ).similarity
+        progress(fold + 1, folds)
+    return Null(similarity, np.asarray(subjects, np.int64))
+
+
+class _Fitter:
+    """Fits the whitener of one layer without one fold, sharing moments between folds."""
+
+    def __init__(
+        self, layer: NDArray[np.floating], fold_of_slice: NDArray[np.int64], folds: int, method: str
+    ) -> None:
+        self.layer, self.fold_of_slice, self.method = layer, fold_of_slice, method
+        poses, count, width = layer.shape
+        self.moments: list[Moments] = []
+        # Below this size the Gram matrix of the rows is cheaper than the moments of the features.
+        if poses * (count - np.bincount(fold_of_slice).max()) > width:
+            for fold in range(folds):
+                inside = np.flatnonzero(fold_of_slice == fold)
+                self.moments.append(
+                    reduce(Moments.merge, (Moments.of(layer[p][inside]) for p in range(poses)))
+                )
+
+    def without(self, fold: int) -> Whitener:
+        if self.moments:
+            others = [m for f, m in enumerate(self.moments) if f != fold]
+            return fit_whitener_to_moments(reduce(Moments.merge, others), self.method)
+        outside = np.flatnonzero(self.fold_of_slice != fold)
+        rows = np.concatenate([pose[outside] for pose in self.layer])
+        return fit_whitener(rows, self.method)
+
+
+def half_split_null(reference: Reference, protocol: Protocol, seed: int) -> Null:
+    """Score random halves of the slices against each other (paper, section 3.3).
+
+    Kept for the ``paper`` protocol only: neighbors of one subject stand on both sides, so it is
+    biased where subjects have several slices (METHOD.md section 2, faults 3 and 4).
+    """
+    rng = np.random.default_rng(seed)
+    count = reference.slice_count
+    half = count // 2
+    found = []
+    for _ in range(HALVINGS):
+        order = rng.permutation(count)
+        queries, others = np.sort(order[:half]), np.sort(order[half : 2 * half])
+
+        def blocks(others: NDArray[np.int64] = others) -> Iterator[Block]:
+            return blocks_of(
+                [layer[0][others] for layer in reference.rows], reference.subjects[others]
+            )
+
+        matches = search(
+            [[layer[0][queries] for layer in reference.rows]],
+            blocks,
+            reference.subject_count,
+            floor=protocol.floor,
+            clamp=protocol.clamp,
+        )
+        found.append((matches.similarity, reference.subjects[queries]))
+    return Null(np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found]))
