@@ -230,7 +230,7 @@ def compare(weights: Path, options: argparse.Namespace) -> int:
             f"pairs; {rate / 1e9:.0f} GFLOP/s, {rate / peak:.0%} of the large product"
         )
         print(
-            f"  all at the rate of the large product ({peak / 1e9:.0f} GFLOP/s), the ratio would be "
+            f"  at the rate of the large product ({peak / 1e9:.0f} GFLOP/s), the ratio would be "
             f"{best['plain'] * peak / needed_operations(size):.2f}x"
         )
         if size in WANTED and ratio < WANTED[size]:
