@@ -389,6 +389,22 @@ def test_another_programs_database_is_renamed(tmp_path: Path):
     assert encode(tmp_path, slices(5)).hits == 5
 
 
+@pytest.mark.parametrize(
+    ("place", "byte"),
+    [(None, 0xF5), (47, 0x77)],
+    ids=["schema not UTF-8", "unsupported file format"],
+)
+def test_a_damaged_schema_or_header_is_renamed(tmp_path: Path, place: int | None, byte: int):
+    encode(tmp_path, slices(5))
+    file = tmp_path / FILE_NAME
+    content = bytearray(file.read_bytes())
+    content[content.index(b"CREATE TABLE entry") if place is None else place] = byte
+    file.write_bytes(content)
+    with pytest.warns(CacheWarning, match="renamed"):
+        encode(tmp_path, slices(5))
+    assert encode(tmp_path, slices(5)).hits == 5
+
+
 def test_damage_while_open_is_survived(tmp_path: Path):
     pixels = slices(60)
     with CachedEncoder(CountingEncoder(widths=(1500, 700)), open_cache(tmp_path)) as encoder:

@@ -31,7 +31,10 @@ try:
 except ImportError:  # a Python built without SQLite; the cache is off, the audit goes on
     sqlite3 = None  # type: ignore[assignment]
 
-_FAILURES: tuple[type[Exception], ...] = (OSError,) if sqlite3 is None else (OSError, sqlite3.Error)
+# UnicodeDecodeError: SQLite quotes a damaged file's bytes in what it says.
+_FAILURES: tuple[type[Exception], ...] = (OSError, UnicodeDecodeError)
+if sqlite3 is not None:
+    _FAILURES += (sqlite3.Error,)
 
 LIMIT_VARIABLE = "MEMORIZATION_INDEX_CACHE_LIMIT"
 """Environment variable with the size limit in MiB; 0 turns the cache off."""
@@ -115,11 +118,11 @@ class FeatureCache:
         used: list[int] = []
         renewed = self._renewed
         self._attempt(lambda connection: _read(connection, wanted, found, used))
-        if self._renewed != renewed:
-            self.put(found)  # what was read before the damage was met
-        elif used:
+        if used and self._renewed == renewed:
             now = time.time_ns()
             self._attempt(lambda connection: _touch(connection, used, now))
+        if self._renewed != renewed:
+            self.put(found)  # what was read before the damage was met
         return found
 
     def put(self, rows: Mapping[bytes, bytes]) -> None:
@@ -351,7 +354,7 @@ def cache_state(path: str | Path | None = None) -> CacheState:
         rows = None
         if sqlite3 is not None:
             with (
-                contextlib.suppress(sqlite3.Error),
+                contextlib.suppress(*_FAILURES),
                 contextlib.closing(
                     sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS)
                 ) as connection,
@@ -441,7 +444,11 @@ def _warn_off(what: str, error: Exception) -> None:
 
 def _is_damage(error: Exception) -> bool:
     # SQLITE_CORRUPT and SQLITE_NOTADB have no class of their own; all else has a subclass.
-    return sqlite3 is not None and type(error) is sqlite3.DatabaseError
+    damage = () if sqlite3 is None else (sqlite3.DatabaseError,)
+    # The texts: a damaged header or schema, which only asks for what is not there.
+    return type(error) in (UnicodeDecodeError, *damage) or str(error).startswith(
+        ("no such column", "no such table", "unsupported file format")
+    )
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -604,7 +611,7 @@ def _clear(file: Path) -> None:
                 connection.execute("DELETE FROM entry")
             connection.execute("PRAGMA incremental_vacuum").fetchall()
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         if not _is_damage(error):
             raise
         for part in _files(file):
