@@ -9,7 +9,25 @@ from pathlib import Path
 CACHE_VARIABLE = "MEMORIZATION_INDEX_CACHE"
 """Environment variable that names the cache folder."""
 
+DATA_NAME = "MemorizationIndex"
 CACHE_NAME = "memorization-index"
+
+
+def data_folder() -> Path:
+    """Return the folder for what is kept; it may not exist yet."""
+    try:
+        from platformdirs import user_data_path
+
+        return user_data_path(DATA_NAME, appauthor=False)
+    except ImportError:  # inside 3D Slicer; the same convention by hand
+        home = Path.home()
+        if sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = home / "Library" / "Application Support"
+        else:
+            base = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+        return base / DATA_NAME
 
 
 def cache_folder() -> Path:
@@ -25,7 +43,7 @@ def cache_folder() -> Path:
         from platformdirs import user_cache_path
 
         return user_cache_path(CACHE_NAME, appauthor=False)
-    except ImportError:  # inside 3D Slicer; the same convention by hand
+    except ImportError:
         home = Path.home()
         if sys.platform == "win32":
             base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")

@@ -28,6 +28,7 @@ from urllib.parse import urljoin, urlsplit
 
 from MemorizationIndexLib.encoders.checkpoint import looks_like_html, read_checkpoint
 from MemorizationIndexLib.encoders.encoder import EncoderError
+from MemorizationIndexLib.encoders.folders import data_folder
 
 if TYPE_CHECKING:
     from requests import Response, Session
@@ -124,23 +125,6 @@ class _Record:
     sha256: str | None = None
     size: int | None = None
     accepted: str | None = None
-
-
-def data_folder() -> Path:
-    """Return the user's data folder for this program; it may not exist yet."""
-    try:
-        from platformdirs import user_data_path
-
-        return user_data_path("MemorizationIndex", appauthor=False)
-    except ImportError:  # inside 3D Slicer; the same convention by hand
-        home = Path.home()
-        if sys.platform == "win32":
-            base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-        elif sys.platform == "darwin":
-            base = home / "Library" / "Application Support"
-        else:
-            base = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
-        return base / "MemorizationIndex"
 
 
 def weights_state() -> WeightsState:
