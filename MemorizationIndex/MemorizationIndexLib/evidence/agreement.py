@@ -72,9 +72,7 @@ def mean_ssim(
     return float(ssim_map(one, other)[counted].mean())
 
 
-def ncc(
-    one: NDArray[np.float32], other: NDArray[np.float32], where: NDArray[np.bool_]
-) -> float:
+def ncc(one: NDArray[np.float32], other: NDArray[np.float32], where: NDArray[np.bool_]) -> float:
     """Return the normalised cross-correlation (Pearson's r) over some pixels.
 
     0 where it is undefined: no pixels, or one picture is constant there and so tells nothing.

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from MemorizationIndexLib.evidence.agreement import CONTENT, content, mean_ssim, ncc
-from MemorizationIndexLib.evidence.errors import EvidenceError
 from numpy.typing import NDArray
 from PIL import Image
 
+from MemorizationIndexLib.evidence.agreement import CONTENT, content, mean_ssim, ncc
+from MemorizationIndexLib.evidence.errors import EvidenceError
+
 if TYPE_CHECKING:
-    import SimpleITK as sitk
+    import SimpleITK
 
 Pixels = NDArray[np.float32]
 
@@ -97,7 +98,8 @@ def register(
 
     Every hypothesis is optimised on a coarse copy (SimpleITK, correlation metric, every pixel
     used), the best and its close rivals on finer ones; the one with the highest NCC over the
-    overlap's content is kept. One thread and no random sampling: the same pair gives the same numbers.
+    overlap's content is kept. One thread and no random sampling: the same pair gives the same
+    numbers.
 
     Args:
         query: float32, shape (S, S), values in [0, 1].
@@ -183,11 +185,11 @@ def _resized(pixels: Pixels, side: int) -> Pixels:
     return np.asarray(picture.resize((side, side), Image.Resampling.BOX), dtype=np.float32)
 
 
-def _image(level: _Level, pixels: Pixels) -> sitk.Image:
+def _image(level: _Level, pixels: Pixels) -> SimpleITK.Image:
     """ITK's picture whose physical points are full-size pixels from the center."""
-    import SimpleITK as sitk
+    import SimpleITK
 
-    image = sitk.GetImageFromArray(np.ascontiguousarray(pixels))
+    image = SimpleITK.GetImageFromArray(np.ascontiguousarray(pixels))
     image.SetSpacing([level.step] * 2)
     image.SetOrigin([-level.step * (len(pixels) - 1) / 2] * 2)
     return image
@@ -195,15 +197,15 @@ def _image(level: _Level, pixels: Pixels) -> sitk.Image:
 
 def _refined(level: _Level, pose: _Pose, stride: float) -> _Pose:
     """Return the pose after optimisation; the start itself where it left the believable range."""
-    import SimpleITK as sitk
+    import SimpleITK
 
-    transform = sitk.Similarity2DTransform()
+    transform = SimpleITK.Similarity2DTransform()
     transform.SetParameters([pose.scale, pose.radians, *pose.shift])
-    method = sitk.ImageRegistrationMethod()
+    method = SimpleITK.ImageRegistrationMethod()
     # More threads would sum in another order.
     method.SetNumberOfThreads(1)
     method.SetMetricAsCorrelation()
-    method.SetInterpolator(sitk.sitkLinear)
+    method.SetInterpolator(SimpleITK.sitkLinear)
     method.SetOptimizerAsRegularStepGradientDescent(
         learningRate=stride * level.step,
         minStep=0.02 * level.step,
