@@ -44,3 +44,20 @@ class Encoder(Protocol):
             does not depend on the other rows of the batch (to rounding).
         """
         ...
+
+
+@runtime_checkable
+class FlippingEncoder(Encoder, Protocol):
+    """An encoder that knows the features of a flipped slice without encoding it again."""
+
+    def flip(
+        self, features: tuple[NDArray[np.float32], ...], *, horizontal: bool, vertical: bool
+    ) -> tuple[NDArray[np.float32], ...]:
+        """Return what ``encode`` would give for the flipped slices.
+
+        Args:
+            features: What ``encode`` gave, one (B, width) array per layer.
+            horizontal: Flip left and right.
+            vertical: Flip top and bottom.
+        """
+        ...

@@ -115,18 +115,21 @@ def _has_scorable_shape(
     return min(size[axis] for axis in sides) >= MIN_SIDE and (extents[1] <= MAX_ASPECT * extents[0])
 
 
-def count_slices(size: tuple[int, int, int], affine: NDArray[np.float64]) -> int:
-    """Return how many slices the plane ``auto`` cuts a volume into.
+def count_slices(
+    size: tuple[int, int, int], affine: NDArray[np.float64], plane: str = "auto"
+) -> int:
+    """Return how many slices a plane cuts a volume into.
 
     Args:
         size: Voxels along i, j, k.
         affine: Index to RAS millimetres, shape (4, 4).
+        plane: A key of ``PLANES``.
 
     Raises:
-        ImageError: An unusable affine.
+        ImageError: Unknown plane, or an unusable affine.
     """
     axes, _ = anatomical_axes(affine)
-    return size[axes[slice_axis(size, affine)]]
+    return size[axes[slice_axis(size, affine, plane)]]
 
 
 def canonical_stack(

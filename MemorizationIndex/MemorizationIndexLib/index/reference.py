@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from MemorizationIndexLib.index.protocols import Protocol
 from MemorizationIndexLib.index.similarity import Block, Layers, Matches, blocks_of, search
-from MemorizationIndexLib.index.whitening import Whitener
+from MemorizationIndexLib.index.whitening import Whitener, fit_whitener
 
 Views = Callable[[Layers], Sequence[Layers]]
 """Raw features of queries to the raw features under every pose they are seen in."""
@@ -42,6 +42,29 @@ class Reference:
         """Number N of reference slices; row r of a match is slice r mod N in pose r div N."""
         return len(self.subjects)
 
+    @classmethod
+    def fit(
+        cls,
+        layers: Sequence[NDArray[np.floating]],
+        subjects: NDArray[np.int64],
+        subject_count: int,
+        protocol: Protocol,
+    ) -> Reference:
+        """Whiten reference features that fit in memory.
+
+        Args:
+            layers: Raw features, one (P, N, D) array per layer.
+            subjects: Subject code of each slice, non-decreasing, shape (N,).
+            subject_count: Number of subjects.
+            protocol: The choice of whitening.
+        """
+        whiteners = fit_whiteners(layers, protocol)
+        rows = tuple(
+            np.stack([w.whiten(pose) for pose in layer])
+            for w, layer in zip(whiteners, layers, strict=True)
+        )
+        return cls(rows, np.asarray(subjects, np.int64), subject_count, whiteners)
+
     def whiten(self, features: Layers) -> list[NDArray[np.float32]]:
         """Whiten raw query features, one (Q, D) array per layer."""
         return [w.whiten(f) for w, f in zip(self.whiteners, features, strict=True)]
@@ -62,3 +85,12 @@ class Reference:
             floor=protocol.floor,
             clamp=protocol.clamp,
         )
+
+
+def fit_whiteners(
+    layers: Sequence[NDArray[np.floating]], protocol: Protocol
+) -> tuple[Whitener, ...]:
+    """Fit one whitener per layer to all poses of all slices, (P, N, D) per layer."""
+    return tuple(
+        fit_whitener(layer.reshape(-1, layer.shape[-1]), protocol.whitening) for layer in layers
+    )

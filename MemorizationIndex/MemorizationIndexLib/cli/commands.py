@@ -1,0 +1,248 @@
+"""What each command does: read the arguments, call the library, tell the user."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from MemorizationIndexLib.cli.progress import progress_bars
+from MemorizationIndexLib.results import AuditResult, Verdict
+
+
+def build(given: argparse.Namespace) -> int:
+    """Build a cohort."""
+    from MemorizationIndexLib.cohort import build_cohort
+    from MemorizationIndexLib.cohort.building import CohortOptions
+
+    options = {
+        name: value
+        for name in ("position_embedding", "pooling", "precision")
+        if (value := getattr(given, name)) is not None
+    }
+    with _said_warnings(), progress_bars(given.quiet) as progress:
+        cohort = build_cohort(
+            given.inputs,
+            given.cohort,
+            subjects=given.subjects,
+            any_modality=given.any_modality,
+            options=CohortOptions(
+                encoder=given.encoder,
+                encoder_options=options,
+                input_size=given.input_size,
+                device=given.device,
+                protocol=given.protocol,
+                plane=given.plane,
+                seed=given.seed,
+                robust=given.robust,
+                anonymize=given.anonymize,
+                thumbnails=given.thumbnails,
+                cache=not given.no_cache,
+            ),
+            progress=progress,
+        )
+    facts = cohort.facts
+    _warn([*facts.warnings, *_refusals(facts.refused)])
+    if not given.quiet:
+        print(f"Subjects: {facts.subject_rule}.")
+        print(f"Encoder:  {facts.encoder} ({facts.encoder_description}).")
+        print(
+            f"Cohort:   {cohort.path}: {cohort.slice_count} slices of {cohort.subject_count} "
+            f"subjects, {facts.skipped} not scorable; certifies an error rate of "
+            f"{cohort.certifiable_alpha:.3g} at best."
+        )
+    return _refused_code(given.inputs, cohort.sources if not facts.anonymized else None)
+
+
+def score(given: argparse.Namespace) -> int:
+    """Score images against a cohort."""
+    from MemorizationIndexLib import audit
+    from MemorizationIndexLib.outputs import prepare_outputs, write_outputs
+
+    prepare_outputs(given.out)
+    with _said_warnings(), progress_bars(given.quiet) as progress:
+        result = audit.score(
+            given.inputs,
+            given.cohort,
+            subjects=given.subjects,
+            any_modality=given.any_modality,
+            options=audit.AuditOptions(
+                alpha=given.alpha,
+                plane=given.plane,
+                device=given.device,
+                cache=not given.no_cache,
+                pictures=not given.hide_subjects,
+            ),
+            progress=progress,
+        )
+    written = write_outputs(result, given.out, hide_subjects=given.hide_subjects)
+    summary = result.summary
+    _warn([*summary.warnings, *_refusals(summary.refused)])
+    if not given.quiet:
+        print(f"Subjects: {summary.subject_rule}.")
+        print(f"Finding:  {summary.finding}")
+        print(f"Report:   {written[-1]}")
+    if given.fail_on and _met(result, given.fail_on):
+        return 3
+    if not summary.scored:
+        reason = next((one.reason for one in result.slices if one.reason), "")
+        print(f"memorization-index: {summary.finding} The first: {reason}.", file=sys.stderr)
+        return 2
+    return _refused_code(given.inputs, [one.source for one in result.slices])
+
+
+def show(given: argparse.Namespace) -> int:
+    """Print the facts of a cohort."""
+    from MemorizationIndexLib.cohort import load_cohort
+    from MemorizationIndexLib.index.scores import null_spread
+
+    cohort = load_cohort(given.cohort)
+    facts = cohort.facts
+    if given.json:
+        content = dataclasses.asdict(facts)
+        content |= {"slices": cohort.slice_count, "certifiable_alpha": cohort.certifiable_alpha}
+        print(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+        return 0
+    spread = null_spread(cohort.null.similarity, cohort.protocol)
+    rows = [
+        ("Cohort", str(cohort.path)),
+        ("Slices", f"{cohort.slice_count}, and {facts.skipped} that could not be scored"),
+        ("Subjects", f"{cohort.subject_count} ({facts.subject_rule})"),
+        ("Error rate", f"certifies {cohort.certifiable_alpha:.3g} at best, 1/(subjects + 1)"),
+        ("Encoder", f"{facts.encoder}: {facts.encoder_description}"),
+        ("Fingerprint", facts.fingerprint),
+        ("Input", f"{facts.input_size} pixels, plane {facts.plane}"),
+        (
+            "Layers",
+            ", ".join(
+                f"{layer} ({width} features, shrinkage {shrinkage:.3f})"
+                for layer, width, shrinkage in zip(
+                    facts.layers, facts.widths, facts.shrinkage, strict=True
+                )
+            ),
+        ),
+        ("Protocol", facts.protocol),
+        ("Search", "flips, small rotations and crops" if facts.robust else "slices as they are"),
+        (
+            "Null",
+            f"{len(cohort.null.similarity)} similarities, mean {spread.mean:.4f}, standard "
+            f"deviation {spread.sd:.4f}"
+            if spread.defined
+            else "undefined, see the warnings",
+        ),
+        ("Names", "salted hashes" if facts.anonymized else "as found"),
+        ("Pictures", "stored" if cohort.thumbnails is not None else "not stored"),
+        ("Built", f"{facts.created}, version {facts.library_version}, seed {facts.seed}"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}")
+    for sentence in [*facts.warnings, *_refusals(facts.refused)]:
+        print(f"{'Note':<{width}}  {sentence}")
+    return 0
+
+
+def demo(given: argparse.Namespace) -> int:
+    """Audit phantom patients."""
+    from MemorizationIndexLib import demo as demonstration
+
+    with _said_warnings(), progress_bars(given.quiet) as progress:
+        found = demonstration.run_demo(given.out, progress=progress)
+    _warn(found.result.summary.warnings)
+    if not given.quiet:
+        print("These are phantoms: made-up patients, not people.")
+        print(f"Cohort:   {found.cohort}")
+        print(f"Images:   {found.query} ({found.planted} slices in it are disguised copies)")
+        print(f"Finding:  {found.result.summary.finding}")
+        print(
+            f"Truth:    {found.found} of {found.planted} planted copies were called a copy, "
+            f"{found.named} with the right patient; {found.false} of {found.fresh} fresh slices."
+        )
+        print(f"Report:   {found.report}")
+    return 0
+
+
+def weights(given: argparse.Namespace) -> int:
+    """Show, fetch, register or remove the weights of MRI-CORE."""
+    from MemorizationIndexLib.encoders import weights as store
+    from MemorizationIndexLib.progress import Progress
+
+    if given.fetch:
+        with progress_bars(given.quiet) as progress:
+            state = store.fetch_weights(
+                confirm=(lambda question: True) if given.yes else _ask,
+                progress=lambda done, total: progress(
+                    Progress("Downloading", done, total or done, "bytes")
+                ),
+            )
+    elif given.file is not None:
+        state = store.register_weights(given.file)
+    elif given.remove:
+        state = store.remove_weights(forget=given.forget)
+    else:
+        state = store.weights_state()
+    if not given.quiet:
+        print(state.sentence())
+    return 0
+
+
+def cache(given: argparse.Namespace) -> int:
+    """Show or clear the feature cache."""
+    from MemorizationIndexLib.encoders.cache import cache_state, clear_cache
+
+    if given.clear:
+        print(f"{clear_cache() / 2**20:.1f} MiB were freed.")
+        return 0
+    state = cache_state()
+    rows = "an unreadable file" if state.rows is None else f"features of {state.rows} slices"
+    print(f"{state.path}: {rows}, {state.bytes / 2**20:.1f} MiB.")
+    return 0
+
+
+def _met(result: AuditResult, fail_on: str) -> bool:
+    grave = {Verdict.COPY} if fail_on == "copy" else {Verdict.COPY, Verdict.SUSPICIOUS}
+    return any(one.verdict in grave for one in result.slices)
+
+
+def _ask(question: str) -> bool:
+    if not sys.stdin.isatty():
+        return False
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _warn(sentences: Iterable[str]) -> None:
+    for sentence in dict.fromkeys(sentences):
+        print(f"memorization-index: note: {sentence}", file=sys.stderr)
+
+
+def _refusals(refused: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for place, why in refused:
+        yield why if not place or Path(place).name in why else f"{place}: {why}"
+
+
+def _refused_code(inputs: Sequence[str], sources: Iterable[str] | None) -> int:
+    """Return 2 if one of the user's own inputs gave nothing at all, else 0."""
+    if sources is None:
+        return 0
+    used = {Path(source).absolute() for source in sources if source}
+    used |= {folder for source in used for folder in source.parents}
+    for name in inputs:
+        place = Path(name).absolute()
+        if place.suffix.lower() != ".csv" and place not in used:
+            print(f"memorization-index: nothing in {name} could be used.", file=sys.stderr)
+            return 2
+    return 0
+
+
+@contextmanager
+def _said_warnings() -> Iterator[None]:
+    """Print what the library warns of as notes, once each, without file and line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield
+    _warn(str(one.message) for one in caught if issubclass(one.category, UserWarning))

@@ -1,0 +1,270 @@
+"""A cohort on disk: a folder of .npy arrays and one JSON file, checked and replaced as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from MemorizationIndexLib.cohort.cohort import Cohort, CohortError, CohortFacts
+from MemorizationIndexLib.index.control import Control
+from MemorizationIndexLib.index.null import Null
+from MemorizationIndexLib.index.reference import Reference
+from MemorizationIndexLib.index.whitening import Whitener
+
+FORMAT_VERSION = 1
+"""Raise when an older library could not read a new cohort, or would misread it."""
+
+SUFFIX = ".micohort"
+INDEX = "cohort.json"
+SOURCES = "sources.txt"
+
+
+class CohortWriter:
+    """A cohort in the making, in a folder beside its place; see ``writing``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def array(self, name: str, content: NDArray[Any]) -> None:
+        """Write one array.
+
+        Raises:
+            CohortError: The disk is full or cannot be written.
+        """
+        with _disk(self.folder):
+            np.save(self.folder / f"{name}.npy", content, allow_pickle=False)
+
+    def mapped(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """Make an array on disk to be filled.
+
+        Raises:
+            CohortError: The disk cannot hold it.
+        """
+        path = self.folder / f"{name}.npy"
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        with _disk(self.folder):
+            mapped = open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+            # Writing into a mapped file on a full disk kills the process: claim the space first.
+            if hasattr(os, "posix_fallocate"):
+                with path.open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+            elif shutil.disk_usage(self.folder).free < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return mapped
+
+    def whitener(self, layer: str, whitener: Whitener) -> None:
+        """Write the whitener of one layer."""
+        self.array(f"whitener.{layer}.mean", whitener.mean)
+        self.array(f"whitener.{layer}.vectors", whitener.vectors)
+        self.array(f"whitener.{layer}.gains", np.append(whitener.gains, whitener.floor))
+
+    def sources(self, sources: list[str]) -> None:
+        """Write the file of each slice, a JSON string per line."""
+        with _disk(self.folder):
+            lines = "".join(json.dumps(source) + "\n" for source in sources)
+            (self.folder / SOURCES).write_text(lines, encoding="ascii")
+
+    def finish(self, facts: CohortFacts) -> None:
+        """Write the index with the checksums of all files."""
+        sums = {
+            path.name: _sha256(path) for path in sorted(self.folder.iterdir()) if path.is_file()
+        }
+        content = {"facts": asdict(facts), "files": sums}
+        with _disk(self.folder):
+            (self.folder / INDEX).write_text(
+                json.dumps({**content, "sha256": _checksum(content)}, indent=1, ensure_ascii=False),
+                encoding="utf-8",
+            )
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[CohortWriter]:
+    """Write a cohort beside its place and put it there when it is whole.
+
+    A cohort that lies there already is replaced only then. Whatever ends the writing early leaves
+    no half cohort under the name.
+
+    Raises:
+        CohortError: The place is taken by something else or cannot be written.
+    """
+    if path.exists() and not (path / INDEX).is_file():
+        raise CohortError(
+            f"{path} exists and is not a cohort: choose another name with --cohort, or remove it."
+        )
+    if not path.parent.is_dir():
+        raise CohortError(f"The folder {path.parent} does not exist: make it first.")
+    with _disk(path.parent):
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        folder.chmod(0o777 & ~_umask())
+        yield CohortWriter(folder)
+        with _disk(path.parent):
+            _put(folder, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def load_cohort(path: str | Path) -> Cohort:
+    """Read a cohort, checking every byte; the large arrays stay on disk, memory-mapped.
+
+    Args:
+        path: The folder NAME.micohort.
+
+    Raises:
+        CohortError: There is no cohort, it is damaged, or of another format version.
+    """
+    path = Path(path)
+    index = path / INDEX
+    if not path.exists():
+        raise CohortError(f"There is no cohort at {path}: build one, or check the path.")
+    if not index.is_file():
+        raise CohortError(f"{path} is not a cohort: it has no {INDEX}.")
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+        checksum = content.pop("sha256")
+        version = content["facts"]["format_version"]
+    except (ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise _damaged(path, f"{INDEX} cannot be read") from error
+    except OSError as error:
+        raise CohortError(f"The cohort {path} cannot be read: {error.strerror}.") from error
+    if version != FORMAT_VERSION:
+        raise CohortError(
+            f"The cohort {path} has format version {version} and this library reads version "
+            f"{FORMAT_VERSION}: build the cohort again, or use the library that built it."
+        )
+    if checksum != _checksum(content):
+        raise _damaged(path, f"{INDEX} does not match its checksum")
+    for name, expected in content["files"].items():
+        file = path / name
+        if not file.is_file():
+            raise _damaged(path, f"{name} is missing")
+        if _sha256(file) != expected:
+            raise _damaged(path, f"{name} does not match its checksum")
+    try:
+        facts = _facts(content["facts"])
+        return _assemble(path, facts)
+    except (ValueError, KeyError, TypeError, OSError, IndexError) as error:
+        raise _damaged(path, "its files do not fit together") from error
+
+
+def _assemble(path: Path, facts: CohortFacts) -> Cohort:
+    def array(name: str, mapped: bool = False) -> NDArray[Any]:
+        return np.load(
+            path / f"{name}.npy", mmap_mode="r" if mapped else None, allow_pickle=False
+        )
+
+    whiteners = []
+    for layer, shrinkage in zip(facts.layers, facts.shrinkage, strict=True):
+        gains = array(f"whitener.{layer}.gains")
+        whiteners.append(
+            Whitener(
+                array(f"whitener.{layer}.mean"),
+                array(f"whitener.{layer}.vectors"),
+                gains[:-1],
+                float(gains[-1]),
+                shrinkage,
+            )
+        )
+    reference = Reference(
+        tuple(array(f"rows.{layer}", mapped=True) for layer in facts.layers),
+        array("subjects"),
+        len(facts.subjects),
+        tuple(whiteners),
+    )
+    lines = (path / SOURCES).read_text(encoding="ascii").splitlines()
+    return Cohort(
+        path=path,
+        facts=facts,
+        reference=reference,
+        features=tuple(array(f"features.{layer}", mapped=True) for layer in facts.layers),
+        volume_codes=array("volumes"),
+        indices=array("indices"),
+        digests=array("digests"),
+        sources=tuple(json.loads(line) for line in lines),
+        null=Null(array("null.similarity"), array("null.subjects")),
+        control=Control(
+            {name: array(f"control.{name}") for name in facts.rightly_named},
+            facts.rightly_named,
+        ),
+        thumbnails=(
+            array("thumbnails", mapped=True) if (path / "thumbnails.npy").exists() else None
+        ),
+    )
+
+
+def _facts(content: Mapping[str, Any]) -> CohortFacts:
+    values = {field.name: content[field.name] for field in fields(CohortFacts)}
+    for name in ("layers", "widths", "poses", "subjects", "volumes", "warnings", "shrinkage"):
+        values[name] = tuple(values[name])
+    values["refused"] = tuple((str(path), str(why)) for path, why in values["refused"])
+    return CohortFacts(**values)
+
+
+def _put(folder: Path, path: Path) -> None:
+    if path.exists():
+        former = folder.with_name(folder.name + ".former")
+        path.rename(former)
+        try:
+            folder.rename(path)
+        except OSError:
+            former.rename(path)
+            raise
+        shutil.rmtree(former, ignore_errors=True)
+    else:
+        folder.rename(path)
+
+
+@contextlib.contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise CohortError(
+                f"The disk is full while writing the cohort in {folder.parent}: make room and run "
+                "again; what was encoded is kept."
+            ) from error
+        raise CohortError(
+            f"The cohort cannot be written in {folder.parent}: {error.strerror or error}; choose "
+            "another place with --cohort."
+        ) from error
+
+
+def _damaged(path: Path, why: str) -> CohortError:
+    return CohortError(f"The cohort {path} is damaged: {why}; copy it anew or build it again.")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return _sha256_by_chunks(file)
+
+
+def _sha256_by_chunks(file: Any) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    plain = json.dumps(content, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(plain.encode("ascii")).hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

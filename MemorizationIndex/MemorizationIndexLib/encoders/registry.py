@@ -1,0 +1,66 @@
+"""From a name on the command line to an encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
+
+BUILTIN, MRI_CORE, AUTO = "builtin", "mri-core", "auto"
+
+NAMES = (AUTO, BUILTIN, MRI_CORE)
+"""Names a user can give; anything else is the user's own encoder, see ``external``."""
+
+
+def resolve_encoder(name: str) -> str:
+    """Return the encoder that ``auto`` stands for; any other name is returned as it is.
+
+    ``auto`` is MRI-CORE where its weights are registered, else the built-in encoder.
+    """
+    if name != AUTO:
+        return name
+    from MemorizationIndexLib.encoders.weights import weights_state
+
+    return MRI_CORE if weights_state().present else BUILTIN
+
+
+def get_encoder(
+    name: str = AUTO, *, input_size: int | None = None, device: str = "auto", **options: Any
+) -> Encoder:
+    """Make an encoder.
+
+    Args:
+        name: ``auto``, ``builtin``, ``mri-core``, a TorchScript file, or a Python entry point
+            ``package.module:function`` or ``file.py:function``.
+        input_size: Height and width of the slices; the encoder's own if None.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; the built-in encoder always
+            uses the CPU.
+        options: For MRI-CORE: ``position_embedding``, ``pooling``, ``precision``, ``batch``.
+
+    Raises:
+        EncoderError: The encoder, its weights or the device cannot be used.
+    """
+    name = resolve_encoder(name)
+    if name == BUILTIN:
+        from MemorizationIndexLib.encoders.structure import INPUT_SIZE, StructureEncoder
+
+        if options:
+            raise EncoderError(
+                f"The built-in encoder has no option {', '.join(sorted(options))}; leave it out "
+                "or choose --encoder mri-core."
+            )
+        return StructureEncoder(input_size or INPUT_SIZE)
+    if name == MRI_CORE:
+        from MemorizationIndexLib.encoders.mri_core import INPUT_SIZE, load_mri_core
+        from MemorizationIndexLib.encoders.weights import weights_path
+
+        return load_mri_core(
+            weights_path(), input_size=input_size or INPUT_SIZE, device=device, **options
+        )
+    from MemorizationIndexLib.encoders.external import load_external
+
+    if options:
+        raise EncoderError(
+            f"An encoder of your own has no option {', '.join(sorted(options))}; leave it out."
+        )
+    return load_external(name, input_size=input_size, device=device)
