@@ -467,7 +467,7 @@ def _summarize(
         ceiling = np.array([np.median(control["exact"])])
         exact = float(memorization_index(ceiling, spread)[0])
     return AuditSummary(
-        finding=_finding(slices, volumes),
+        finding=finding_sentence(slices, volumes),
         alpha=options.alpha,
         certifiable_alpha=cohort.certifiable_alpha,
         protocol=facts.protocol,
@@ -502,14 +502,15 @@ def _summarize(
         warnings=(
             *queries.warnings,
             *facts.warnings,
-            *_doubts(cohort, options.alpha, thresholds, len(values), suspicious),
+            *doubts(cohort, options.alpha, thresholds, len(values), suspicious),
         ),
         version=__version__,
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     )
 
 
-def _finding(slices: Sequence[SliceResult], volumes: Sequence[VolumeResult]) -> str:
+def finding_sentence(slices: Sequence[SliceResult], volumes: Sequence[VolumeResult]) -> str:
+    """Return what was found, in one sentence."""
     scored = [one for one in slices if one.oni is not None]
     if not scored:
         return f"None of the {_count(len(slices), 'slice')} could be scored."
@@ -534,31 +535,32 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _doubts(
+def doubts(
     cohort: Cohort, alpha: float, thresholds: Thresholds | None, scored: int, suspicious: int
 ) -> list[str]:
+    """Return what a reader of the result must doubt, in sentences."""
     if thresholds is None:
         return []
-    doubts = []
+    sentences = []
     if alpha < cohort.certifiable_alpha:
-        doubts.append(
+        sentences.append(
             f"{_count(cohort.subject_count, 'reference subject')} cannot certify an error rate of "
             f"{alpha:g}: the smallest is 1/({cohort.subject_count}+1) = "
             f"{cohort.certifiable_alpha:.3g}, because slices of one subject are not independent."
         )
     expected = DRIFT * max(alpha, cohort.certifiable_alpha) * scored
     if suspicious > expected and suspicious > DRIFT_SHARE * scored:
-        doubts.append(
+        sentences.append(
             f"{suspicious} of {scored} scored slices are more similar to the reference than chance "
             "allows without reaching known copies: they may come from a scanner or protocol that "
             "few reference subjects share. Look at the pairs."
         )
     if thresholds.copy is None:
-        doubts.append(
+        sentences.append(
             "No known copy stands clearly above the null in this cohort, so no slice can be "
             "called a copy: add reference subjects, or use a better encoder."
         )
-    return doubts
+    return sentences
 
 
 def _by_suspicion(slices: Sequence[SliceResult]) -> list[int]:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from os import environ
 from pathlib import Path
 from typing import Any
 
 import slicer
-from PySide6.QtCore import QObject, QSettings, Signal
+from PySide6.QtCore import QObject, QProcessEnvironment, QSettings, Signal
 from PySide6.QtWidgets import QApplication, QWidget
 
 from slicer_host.pythonqt_style import add_style
@@ -160,8 +159,8 @@ class Application(QObject):
     def userSettings(self) -> Any:
         return QSettings()
 
-    def startupEnvironment(self) -> dict[str, str]:
-        return dict(environ)
+    def startupEnvironment(self) -> Any:
+        return QProcessEnvironment.systemEnvironment()
 
     # State
 

@@ -1,0 +1,325 @@
+"""Results: the finding, the table of slices, what the views show, files to hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import slicer
+import slicer.util
+from slicer.i18n import tr as _
+
+from ..results import AuditResult, SliceResult
+from ..scene.errors import SceneError
+from ..scene.navigation import jump_to_slice
+from ..scene.overlay import hide_overlay, show_overlay
+from ..scene.pairing import hide_reference, restore_layout, show_nearest, show_side_by_side
+from ..scene.results import (
+    SceneResult,
+    activate_table_and_chart,
+    find_result,
+    set_segmentation_visible,
+)
+from ..scene.sequences import frames_of
+from .dialogs import Dialogs
+from .exporting import KINDS, export
+from .inputs import AuditInput, input_of, show_inputs
+from .packages import DeclinedError
+from .pictures import pixmap
+from .results_table import ResultsTable
+from .rows import FLAGGED, Subjects, slice_in_words
+from .settings import set_setting, setting
+from .widgets import connect, menu_of
+
+PICTURE_SIDE = 96
+
+
+class ResultsSection:
+    """Shows one audit; without one it says so.
+
+    Args:
+        ui: The panel's widgets.
+        dialogs: Asks the user.
+        say: Shows a message of a kind in the panel.
+
+    Attributes:
+        result: What was found so far; None before the first volume is finished.
+        parameters: The scene's choices; None while there is no scene.
+        names: Names seen, which must not appear in diagnostics.
+    """
+
+    def __init__(self, ui: Any, dialogs: Dialogs, say: Callable[[str, str], None]) -> None:
+        self.ui = ui
+        self.result: AuditResult | None = None
+        self.parameters: Any = None
+        self.names: set[str] = set()
+        self._dialogs, self._say = dialogs, say
+        self._inputs: list[AuditInput] = []
+        self._shown: dict[str, SceneResult] = {}
+        self._layout_before: int | None = None
+        self._listed: list[str] = []
+        self._listing = False
+        self.table = ResultsTable(ui.resultsTable, self._on_row)
+        self._menu = menu_of(
+            ui.exportButton,
+            [(_(KINDS[kind][0]), lambda kind=kind: self.export(kind)) for kind in KINDS],
+        )
+        self._disconnect = connect(
+            [
+                (ui.resultVolumeComboBox, "currentIndexChanged(int)", self._on_volume_chosen),
+                (ui.showSubjectsCheckBox, "toggled(bool)", self._on_show_subjects),
+                (ui.plotButton, "clicked()", self.plot),
+            ]
+        )
+        self._refresh()
+
+    def close(self) -> None:
+        """Let go of the widgets."""
+        self.leave_side_by_side(restore=False)
+        self.table.close()
+        self._disconnect()
+
+    def begin(self, inputs: Sequence[AuditInput]) -> None:
+        """Take what is about to be checked; nothing is found yet."""
+        self._inputs, self.result = list(inputs), None
+        self._refresh()
+
+    def scene_closed(self) -> None:
+        """The nodes are gone; the numbers stay."""
+        self.leave_side_by_side(restore=False)
+        self._shown = {}
+
+    def count(self) -> tuple[int, int]:
+        """Return how many of the volumes are finished, and how many there are."""
+        finished = len({row.volume for row in self.result.slices}) if self.result else 0
+        return finished, sum(len(one.names) for one in self._inputs)
+
+    def show(self, result: AuditResult) -> None:
+        """Show what is found so far, in the panel and in the scene."""
+        self.result = result
+        shown, problems = show_inputs(self._inputs, result, show_subjects=self.show_subjects())
+        for one in shown:
+            self._shown[one.volume.GetID()] = one
+        self.names |= {row.nearest_subject or "" for row in result.slices}
+        self.names |= {row.nearest_volume or "" for row in result.slices}
+        self._refresh()
+        if shown:
+            self._show_in_views(shown[0])
+        if problems:
+            self._say("warning", " ".join(problems))
+
+    def _show_in_views(self, one: SceneResult) -> None:
+        if not any(
+            composite.GetBackgroundVolumeID() == one.volume.GetID()
+            for composite in slicer.util.getNodesByClass("vtkMRMLSliceCompositeNode")
+        ):
+            slicer.util.setSliceViewerLayers(background=one.volume, fit=True)
+        activate_table_and_chart(one)
+        self.apply_view_choices()
+
+    def _refresh(self) -> None:
+        ui, result = self.ui, self.result
+        ui.resultsWidget.visible = result is not None
+        ui.limitsLabel.visible = result is not None
+        if result is None:
+            ui.findingLabel.text = _("Nothing has been checked yet.")
+            self._fill_volumes([])
+            return
+        ui.findingLabel.text = f"<b>{_escaped(result.summary.finding)}</b>"
+        ui.limitsLabel.text = limits_in_words(result)
+        self._fill_volumes(list(dict.fromkeys(row.volume for row in result.slices)))
+
+    def _fill_volumes(self, names: list[str]) -> None:
+        box = self.ui.resultVolumeComboBox
+        before = box.currentIndex
+        self._listing = True
+        try:
+            box.clear()
+            box.addItems([self._volume_title(name) for name in names])
+            box.currentIndex = min(max(before, 0), len(names) - 1)
+        finally:
+            self._listing = False
+        self._listed = names
+        box.visible = len(names) > 1
+        self._fill_table()
+
+    def _volume_title(self, name: str) -> str:
+        assert self.result is not None
+        rows = [row for row in self.result.slices if row.volume == name]
+        flagged = sum(row.verdict in FLAGGED for row in rows)
+        return _("{name}: {flagged} of {count} slices flagged").format(
+            name=name, flagged=flagged, count=len(rows)
+        )
+
+    def _on_volume_chosen(self, _index: int) -> None:
+        if not self._listing:
+            self._fill_table()
+
+    def _fill_table(self) -> None:
+        index = self.ui.resultVolumeComboBox.currentIndex
+        rows: list[SliceResult] = []
+        if self.result is not None and 0 <= index < len(self._listed):
+            rows = [r for r in self.result.slices if r.volume == self._listed[index]]
+        self.table.fill(rows, self._subjects())
+        self._show_pair(None)
+
+    def _subjects(self) -> Subjects:
+        rows = self.result.slices if self.result is not None else ()
+        return Subjects(rows, self.show_subjects())
+
+    def show_subjects(self) -> bool:
+        """Return whether the names of reference subjects are shown."""
+        return bool(self.ui.showSubjectsCheckBox.checked)
+
+    def _on_show_subjects(self, _shown: bool) -> None:
+        self._fill_table()
+        if self.result is not None and self._shown:
+            self.show(self.result)
+
+    def _on_row(self, row: SliceResult) -> None:
+        """Take the views to a slice and show what it copies."""
+        self._show_pair(row)
+        found = input_of(self._inputs, row.volume)
+        if found is None or self.result is None:
+            return
+        one, frame = found
+        try:
+            node = one.source.node()
+            if frame is not None:
+                frames = frames_of(node)
+                if frames is not None:
+                    frames.browser.SetSelectedItemNumber(frame)
+            if self.parameters is not None and self.parameters.sideBySide:
+                self._enter_side_by_side()
+                show_nearest(self.result, row, show_subjects=self.show_subjects())
+            jump_to_slice(node, one.axis, row.slice)
+        except SceneError as error:
+            self.ui.sliceLabel.text += f"\n{error}"
+
+    def _show_pair(self, row: SliceResult | None) -> None:
+        ui, result = self.ui, self.result
+        ui.pairWidget.visible = row is not None
+        if row is None or result is None:
+            return
+        ui.sliceLabel.text = slice_in_words(row, result.summary, self._subjects())
+        query = result.pictures.get((row.volume, row.slice))
+        reference = None
+        if row.nearest_row is not None:
+            reference = result.reference_pictures.get(row.nearest_row)
+        for label, picture in (
+            (ui.queryPictureLabel, query),
+            (ui.referencePictureLabel, reference),
+        ):
+            label.visible = picture is not None
+            if picture is not None:
+                label.setPixmap(pixmap(picture, PICTURE_SIDE - 4))
+
+    def _enter_side_by_side(self) -> None:
+        if self._layout_before is None:
+            self._layout_before = show_side_by_side()
+
+    def leave_side_by_side(self, *, restore: bool = True) -> None:
+        """Go back to the views as they were before the reference was shown."""
+        before, self._layout_before = self._layout_before, None
+        if before is not None and restore:
+            hide_reference()
+            restore_layout(before)
+
+    def apply_view_choices(self) -> None:
+        """Filter the table and show or hide what is in the views, as chosen."""
+        if self.parameters is None:
+            return
+        self.table.show_flagged_only(self.parameters.flaggedOnly)
+        if not self.parameters.sideBySide:
+            self.leave_side_by_side()
+        for one in self._scene_results():
+            set_segmentation_visible(one, self.parameters.showVerdicts)
+            if not self.parameters.showOverlay:
+                hide_overlay(one.overlay)
+        front = self._front()
+        if front is not None and self.parameters.showOverlay:
+            show_overlay(front.volume, front.overlay)
+
+    def _scene_results(self) -> list[SceneResult]:
+        # The user may have deleted any of the nodes since.
+        kept = {}
+        for node_id in self._shown:
+            node = slicer.mrmlScene.GetNodeByID(node_id)
+            found = find_result(node) if node is not None else None
+            if found is not None:
+                kept[node_id] = found
+        self._shown = kept
+        return list(kept.values())
+
+    def _front(self) -> SceneResult | None:
+        """Return the result of the volume whose slices are listed."""
+        index = self.ui.resultVolumeComboBox.currentIndex
+        results = self._scene_results()
+        if 0 <= index < len(self._listed):
+            found = input_of(self._inputs, self._listed[index])
+            if found is not None:
+                for one in results:
+                    if one.volume.GetID() == found[0].source.node_id:
+                        return one
+        return results[0] if results else None
+
+    def plot(self) -> None:
+        """Show the plot of the listed volume in the views."""
+        front = self._front()
+        if front is None:
+            self._say("information", _("The volume is no longer in the scene."))
+            return
+        self.leave_side_by_side()
+        slicer.modules.plots.logic().ShowChartInLayout(front.chart)
+
+    def export(self, kind: str) -> None:
+        """Write the result, asking where."""
+        _title, kinds, name = KINDS[kind]
+        start = str(Path(str(setting("LastFolder"))) / name)
+        path = self._dialogs.choose_new_file(_("Export"), kinds, start)
+        if path:
+            self.export_to(kind, Path(path))
+
+    def export_to(self, kind: str, path: Path) -> None:
+        """Write the result to a file."""
+        assert self.result is not None
+        set_setting("LastFolder", str(path.parent))
+        try:
+            export(
+                kind,
+                self.result,
+                path,
+                show_subjects=self.show_subjects(),
+                confirm=self._dialogs.confirm,
+            )
+        except DeclinedError as error:
+            self._say("information", str(error))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self._say("error", f"{path} cannot be written: {reason}.")
+        except ValueError as error:
+            self._say("error", str(error))
+        else:
+            text = _("Written to {path}.").format(path=path)
+            if not self.show_subjects():
+                text += " " + _(
+                    "Names are replaced by numbers; check “Subject names” to keep them."
+                )
+            self._say("information", text)
+
+
+def limits_in_words(result: AuditResult) -> str:
+    """Return what must stand beside the finding."""
+    summary = result.summary
+    parts = [summary.rule]
+    parts.append(
+        f"Reference: {summary.reference_slices} slices of {summary.reference_subjects} people, "
+        f"which can certify α = {summary.certifiable_alpha:.2g} at best."
+    )
+    parts += summary.warnings
+    return " ".join(part if part.endswith((".", "!", "?")) else f"{part}." for part in parts)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,161 @@
+"""Slice results → what the panel's table shows: texts, sorting keys, colors. No Qt here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..colors import Color, oni_color, text_color
+from ..results import AuditSummary, SliceResult, Verdict
+
+GRAVITY = {
+    Verdict.COPY: 0,
+    Verdict.SUSPICIOUS: 1,
+    Verdict.NO_EVIDENCE: 2,
+    Verdict.NOT_SCORED: 3,
+}
+FLAGGED = frozenset({Verdict.COPY, Verdict.SUSPICIOUS})
+# Sorts after every number, whichever way a person would want to see it: at the end.
+NO_NUMBER = 1e300
+ROW_TINT = 0.35
+"""How much of the ONI's color a row has; the ONI's own cell has all of it."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the panel's table.
+
+    Attributes:
+        title: The header.
+        tip: What it means.
+        text: The cell.
+        key: What it is sorted by.
+    """
+
+    title: str
+    tip: str
+    text: Callable[[SliceResult], str]
+    key: Callable[[SliceResult], float | str]
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number as the table shows it, with a real minus sign; a dash without one."""
+    if value is None:
+        return "–"
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def p_value(value: float | None) -> str:
+    """Return a p-value to two significant digits, never as zero."""
+    if value is None:
+        return "–"
+    return f"{value:.2g}" if value >= 0.001 else f"{value:.0e}".replace("e-0", "e-")
+
+
+def _key(value: float | None) -> float:
+    return NO_NUMBER if value is None else float(value)
+
+
+class Subjects:
+    """Names of reference subjects, or numbers in the order of their appearance.
+
+    Args:
+        rows: All rows of a result.
+        shown: Whether the names themselves are shown.
+    """
+
+    def __init__(self, rows: Sequence[SliceResult], shown: bool) -> None:
+        self._shown = shown
+        self._numbers: dict[str, int] = {}
+        for row in rows:
+            if row.nearest_subject is not None:
+                self._numbers.setdefault(row.nearest_subject, len(self._numbers) + 1)
+
+    def text(self, row: SliceResult) -> str:
+        """Return the nearest subject of a row as it may be shown."""
+        if row.nearest_subject is None:
+            return "–"
+        if self._shown:
+            return row.nearest_subject
+        return f"subject {self._numbers[row.nearest_subject]}"
+
+    def key(self, row: SliceResult) -> float | str:
+        """Return what the nearest subject is sorted by."""
+        if row.nearest_subject is None:
+            return NO_NUMBER if not self._shown else "\uffff"
+        return row.nearest_subject if self._shown else float(self._numbers[row.nearest_subject])
+
+
+def columns(subjects: Subjects) -> tuple[Column, ...]:
+    """Return the table's columns, left to right."""
+    return (
+        Column("Slice", "Index along the slice axis", lambda r: str(r.slice), lambda r: r.slice),
+        Column(
+            "Verdict",
+            "Copy, suspicious, no evidence or not scored",
+            lambda r: f"{r.verdict.letter}  {r.verdict.value}",
+            lambda r: GRAVITY[r.verdict],
+        ),
+        Column(
+            "ONI",
+            "Originality: −1 copy, 0 typical, +1 novel",
+            lambda r: number(r.oni),
+            lambda r: _key(r.oni),
+        ),
+        Column(
+            "MI",
+            "Memorization Index: standard deviations above what people have in common",
+            lambda r: number(r.mi, 1),
+            lambda r: _key(r.mi),
+        ),
+        Column(
+            "p",
+            "Share of slices of different people that are at least this similar",
+            lambda r: p_value(r.p_value),
+            lambda r: _key(r.p_value),
+        ),
+        Column("Nearest", "Reference subject of the nearest slice", subjects.text, subjects.key),
+        Column(
+            "Its slice",
+            "Index of the nearest reference slice in its volume",
+            lambda r: "–" if r.nearest_slice is None else str(r.nearest_slice),
+            lambda r: _key(r.nearest_slice),
+        ),
+        Column(
+            "Similarity",
+            "Similarity to the nearest reference slices, 0 to 1",
+            lambda r: number(r.similarity),
+            lambda r: _key(r.similarity),
+        ),
+    )
+
+
+def row_colors(row: SliceResult, base: Color) -> tuple[Color, Color]:
+    """Return the background of a row and of its ONI cell, over a table of the color ``base``."""
+    full = oni_color(row.oni)
+    if row.oni is None:
+        return base, base
+    red, green, blue = (
+        round(under + ROW_TINT * (over - under)) for under, over in zip(base, full, strict=True)
+    )
+    return (red, green, blue), full
+
+
+def foreground(background: Color) -> Color:
+    """Return the text color for a background."""
+    return text_color(background)
+
+
+def slice_in_words(row: SliceResult, summary: AuditSummary, subjects: Subjects) -> str:
+    """Return what is known of a slice, in a few sentences for the panel."""
+    if row.verdict is Verdict.NOT_SCORED:
+        return f"Slice {row.slice}: not scored ({row.reason or 'no reason given'})."
+    parts = [f"Slice {row.slice}: {row.verdict.value}."]
+    if row.nearest_subject is not None:
+        place = "" if row.nearest_slice is None else f", slice {row.nearest_slice}"
+        parts.append(f"Nearest: {subjects.text(row)}{place}.")
+    if row.consensus is not None and summary.layers:
+        parts.append(f"{row.consensus} of {len(summary.layers)} layers agree.")
+    if row.q_value is not None:
+        parts.append(f"q = {p_value(row.q_value)}.")
+    return " ".join(parts)

@@ -1,0 +1,66 @@
+"""Results of single volumes → one result of the run, as if all had been scored at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from .audit import doubts, finding_sentence
+from .cohort.cohort import Cohort
+from .index.scores import null_spread, q_values
+from .index.verdict import find_thresholds
+from .results import AuditResult
+
+
+def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
+    """Join audits of different volumes against one cohort.
+
+    Scores, p-values and verdicts of a slice do not depend on the other volumes; q-values and the
+    summary do and are computed anew.
+
+    Args:
+        results: At least one, made with the same options.
+        cohort: The cohort of all of them.
+    """
+    slices = [row for result in results for row in result.slices]
+    scored = [number for number, row in enumerate(slices) if row.p_value is not None]
+    p = np.array([slices[number].p_value for number in scored], float)
+    for number, q in zip(scored, q_values(p) if len(p) else p, strict=True):
+        slices[number] = dataclasses.replace(slices[number], q_value=float(q))
+    volumes = tuple(one for result in results for one in result.volumes)
+    first = results[0].summary
+    values = [row.oni for row in slices if row.oni is not None]
+    suspicious = sum(result.summary.suspicious for result in results)
+    defined = null_spread(cohort.null.similarity, cohort.protocol).defined
+    thresholds = (
+        find_thresholds(cohort.null.similarity, cohort.control.similarity, first.alpha)
+        if defined
+        else None
+    )
+    warnings = doubts(cohort, first.alpha, thresholds, len(values), suspicious)
+    subjects = len({row.subject for row in slices})
+    summary = dataclasses.replace(
+        first,
+        finding=finding_sentence(slices, volumes),
+        slices=len(slices),
+        scored=len(values),
+        copies=sum(result.summary.copies for result in results),
+        suspicious=suspicious,
+        mean_oni=float(np.mean(values)) if values else None,
+        subject_rule=f"{subjects} subjects, {first.subject_rule.partition(', ')[2]}",
+        refused=tuple(one for result in results for one in result.summary.refused),
+        warnings=(*cohort.facts.warnings, *warnings),
+    )
+    return dataclasses.replace(
+        results[0],
+        slices=tuple(slices),
+        volumes=volumes,
+        summary=summary,
+        statistics=np.concatenate([result.statistics for result in results]),
+        pictures={key: one for result in results for key, one in result.pictures.items()},
+        reference_pictures={
+            row: one for result in results for row, one in result.reference_pictures.items()
+        },
+    )
