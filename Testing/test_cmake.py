@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from cmake_lists import listed, resources, scripts
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,6 +9,9 @@ import time
 
 import numpy as np
 import pytest
+from PIL import Image
+from scipy import ndimage
+
 from MemorizationIndexLib.transformations import (
     PAPER_CONDITIONS,
     TRANSFORMATIONS,
@@ -16,8 +19,6 @@ from MemorizationIndexLib.transformations import (
     TransformationError,
     get_transformation,
 )
-from PIL import Image
-from scipy import ndimage
 from shared_data import shared
 
 NAMES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from MemorizationIndexLib.encoders.batching import (
     batch_size,
     encode_in_batches,

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+
 from MemorizationIndexLib.encoders import cache as cache_room
 from MemorizationIndexLib.encoders.cache import (
     DAMAGED_SUFFIX,
@@ -31,7 +33,6 @@ from MemorizationIndexLib.encoders.cache import (
 )
 from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
 from MemorizationIndexLib.encoders.folders import cache_folder
-from numpy.typing import NDArray
 
 SIDE = 8
 LIBRARY = Path(cache_room.__file__).resolve().parents[2]

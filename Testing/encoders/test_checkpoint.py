@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from encoders.made_vit import WIDTH, State, dinov2, sam, small_state
 from MemorizationIndexLib.encoders.checkpoint import looks_like_html, read_checkpoint
 from MemorizationIndexLib.encoders.encoder import EncoderError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from MemorizationIndexLib.encoders import device as device_module
 from MemorizationIndexLib.encoders.device import choose_device, probe
 from MemorizationIndexLib.encoders.encoder import EncoderError

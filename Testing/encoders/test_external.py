@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
+
 from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
 from MemorizationIndexLib.encoders.external import load_external
-from torch import Tensor, nn
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 

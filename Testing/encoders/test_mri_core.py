@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
 from MemorizationIndexLib.encoders.mri_core import default_heads, load_mri_core
 from shared_data import reference

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
+
 from MemorizationIndexLib.encoders import packed_linear
 from MemorizationIndexLib.encoders.packed_linear import PackedLinear, pack_linears
-from torch import nn
 
 
 def layers() -> nn.Module:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import torch
+
 from encoders.made_vit import dinov2, small_state
 from MemorizationIndexLib.encoders import weights
 from MemorizationIndexLib.encoders.encoder import EncoderError

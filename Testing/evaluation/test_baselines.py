@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from MemorizationIndexLib.evaluation.authenticity import authenticity
 from MemorizationIndexLib.evaluation.data_copying import (
     data_copying,

@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+
 from MemorizationIndexLib.evaluation.authenticity import authenticity
 from MemorizationIndexLib.evaluation.data_copying import (
     data_copying,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from MemorizationIndexLib.evaluation.bootstrap import bootstrap_interval
 from MemorizationIndexLib.evaluation.features import EvaluationError
 from MemorizationIndexLib.evaluation.roc import auc, roc_curve, tpr_at_fpr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from evidence.made_slices import made_slice
 from MemorizationIndexLib.evidence.agreement import SSIM_RADIUS, content, mean_ssim, ncc, ssim_map
 

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+
 from evidence.made_slices import made_slice, posed
 from MemorizationIndexLib.evidence.errors import EvidenceError
 from MemorizationIndexLib.evidence.registration import FLIPS, flipped, register

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from MemorizationIndexLib.evidence.errors import EvidenceError
 from MemorizationIndexLib.evidence.runs import Run, longest_run
 

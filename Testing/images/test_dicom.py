@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from images.making import dicom_slice, grey
 from MemorizationIndexLib.images import ImageSet, Volume, find_images, read_source, slice_volume
 

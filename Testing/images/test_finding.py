@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from images.making import dicom_slice, grey, nifti, png
 from MemorizationIndexLib.images import ImageError, find_images
 from MemorizationIndexLib.images.identity import bids_subject, rule_sentence, shortest_distinct

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from MemorizationIndexLib.images.normalizing import (
     MAX_PIXELS,
     fit_to_square,

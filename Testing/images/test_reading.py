@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK as sitk  # noqa: N813
+from PIL import Image
+
 from images.making import grey, nifti, png
 from MemorizationIndexLib.images import ImageError, Volume, find_images, read_source, slice_volume
 from MemorizationIndexLib.images.stacks import stack_shape
-from PIL import Image
 
 
 def read(path: Path) -> list[Volume]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from MemorizationIndexLib.images import Slice, find_images, read_source, slice_volume
 from MemorizationIndexLib.images.source import ImageSource
 from shared_data import shared

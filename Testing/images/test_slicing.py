@@ -10,6 +10,7 @@ import pytest
 import SimpleITK as sitk  # noqa: N813
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from MemorizationIndexLib.images import find_images, read_source
 from MemorizationIndexLib.images.slicing import (
     anatomical_axes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+
 from MemorizationIndexLib.phantoms import make_patient
 from MemorizationIndexLib.results import (
     AuditResult,

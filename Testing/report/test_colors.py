@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from MemorizationIndexLib.colors import (
     NOT_SCORED_COLOR,
     VERDICT_COLORS,

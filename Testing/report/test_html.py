@@ -8,9 +8,10 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-import MemorizationIndexLib
 import numpy as np
 import pytest
+
+import MemorizationIndexLib
 from MemorizationIndexLib.report import ReportError, write_report
 from MemorizationIndexLib.report.html import MOST_ROWS, render
 from MemorizationIndexLib.results import Verdict

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from MemorizationIndexLib.report import ReportError
 from MemorizationIndexLib.report.numerals import count, decimal, percent, ranges, significant
 

@@ -8,6 +8,7 @@ import pytest
 slicer = pytest.importorskip("slicer", reason="needs slicer-core from PyPI")
 
 import vtk  # noqa: E402
+
 from MemorizationIndexLib.scene.errors import SceneError  # noqa: E402
 from MemorizationIndexLib.scene.geometry import slice_plane, to_world  # noqa: E402
 from MemorizationIndexLib.scene.navigation import jump_to_slice, slice_views  # noqa: E402

@@ -6,6 +6,7 @@ import pytest
 slicer = pytest.importorskip("slicer", reason="needs slicer-core from PyPI")
 
 import vtk  # noqa: E402
+
 from MemorizationIndexLib.images.slicing import slice_volume  # noqa: E402
 from MemorizationIndexLib.scene.errors import SceneError  # noqa: E402
 from MemorizationIndexLib.scene.geometry import slice_axis  # noqa: E402

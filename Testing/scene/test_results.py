@@ -8,6 +8,7 @@ import pytest
 slicer = pytest.importorskip("slicer", reason="needs slicer-core from PyPI")
 
 import vtk  # noqa: E402
+
 from MemorizationIndexLib.colors import VERDICT_COLORS, oni_color  # noqa: E402
 from MemorizationIndexLib.results import Verdict  # noqa: E402
 from MemorizationIndexLib.scene.errors import SceneError  # noqa: E402

@@ -9,8 +9,9 @@ import numpy as np
 import slicer
 import slicer.util
 import vtk
-from MemorizationIndexLib.results import AuditResult, AuditSummary, SliceResult, Verdict
 from numpy.typing import NDArray
+
+from MemorizationIndexLib.results import AuditResult, AuditSummary, SliceResult, Verdict
 
 
 def volume_node(

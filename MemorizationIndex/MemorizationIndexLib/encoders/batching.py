@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-from MemorizationIndexLib.encoders.encoder import EncoderError
 from numpy.typing import NDArray
+
+from MemorizationIndexLib.encoders.encoder import EncoderError
 
 Encode = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], ...]]
 

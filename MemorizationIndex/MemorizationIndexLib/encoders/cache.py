@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+
 from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
 from MemorizationIndexLib.encoders.folders import cache_folder
-from numpy.typing import NDArray
 
 try:
     import sqlite3

@@ -40,10 +40,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from MemorizationIndexLib.encoders.batching import batch_size, encode_in_batches
 from MemorizationIndexLib.encoders.device import DeviceChoice, choose_device
 from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
-from numpy.typing import NDArray
 
 INPUT_SIZE = 224
 CHANNELS = (1, 3)

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
+
 from MemorizationIndexLib.encoders.batching import batch_size, encode_in_batches
 from MemorizationIndexLib.encoders.checkpoint import PATCH_SIZE, Checkpoint, read_checkpoint
 from MemorizationIndexLib.encoders.device import DeviceChoice, choose_device
 from MemorizationIndexLib.encoders.encoder import EncoderError
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
+
     from MemorizationIndexLib.encoders.vit import VisionTransformer
 
 INPUT_SIZE = 224
@@ -220,6 +222,7 @@ def _build(
     checkpoint: Checkpoint, grid: int, heads: int, position_embedding: str, rows: bool
 ) -> VisionTransformer:
     import torch
+
     from MemorizationIndexLib.encoders.vit import VisionTransformer, ViTConfig
 
     config = ViTConfig(
@@ -259,6 +262,7 @@ def resize_positions(positions: torch.Tensor, grid: int) -> torch.Tensor:
 def _place(model: VisionTransformer, device: str, precision: str, rows: int) -> None:
     """Move to the device; bfloat16 takes the blocks' products only, float32 stays elsewhere."""
     import torch
+
     from MemorizationIndexLib.encoders.packed_linear import pack_linears
 
     model.to(device)

@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from MemorizationIndexLib.encoders.encoder import EncoderError
 from numpy.typing import NDArray
+
+from MemorizationIndexLib.encoders.encoder import EncoderError
 
 if TYPE_CHECKING:
     import torch

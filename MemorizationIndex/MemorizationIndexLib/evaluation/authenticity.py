@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from MemorizationIndexLib.evaluation.features import checked, nearest, neighbor_distance
 from numpy.typing import ArrayLike
+
+from MemorizationIndexLib.evaluation.features import checked, nearest, neighbor_distance
 
 
 def authenticity(reference: ArrayLike, generated: ArrayLike) -> float:

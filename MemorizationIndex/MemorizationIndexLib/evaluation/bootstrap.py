@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from MemorizationIndexLib.evaluation.features import EvaluationError
 from numpy.typing import ArrayLike, NDArray
+
+from MemorizationIndexLib.evaluation.features import EvaluationError
 
 _LEVEL = 0.95
 _REPLICATES = 1000

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from MemorizationIndexLib.evaluation.features import EvaluationError, Features, checked, nearest
 from numpy.typing import ArrayLike, NDArray
+
+from MemorizationIndexLib.evaluation.features import EvaluationError, Features, checked, nearest
 
 _DIMENSIONS = 64
 _CELLS = 3

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from MemorizationIndexLib.evaluation.features import EvaluationWarning, Features, checked
 from numpy.typing import ArrayLike
+
+from MemorizationIndexLib.evaluation.features import EvaluationWarning, Features, checked
 
 
 def frechet_distance(first: ArrayLike, second: ArrayLike) -> float:

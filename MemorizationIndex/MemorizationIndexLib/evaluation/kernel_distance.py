@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from MemorizationIndexLib.evaluation.features import EvaluationError, Features, checked
 from numpy.typing import ArrayLike
+
+from MemorizationIndexLib.evaluation.features import EvaluationError, Features, checked
 
 _BLOCK_ROWS = 1024
 

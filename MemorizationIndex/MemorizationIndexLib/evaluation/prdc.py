@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from MemorizationIndexLib.evaluation.features import (
     EvaluationError,
     checked,
     nearest,
     neighbor_distance,
 )
-from numpy.typing import ArrayLike
 
 _NEIGHBORS = 5
 _BLOCK_ROWS = 1024

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from MemorizationIndexLib.evaluation.features import EvaluationError
 from numpy.typing import ArrayLike, NDArray
+
+from MemorizationIndexLib.evaluation.features import EvaluationError
 
 Scores = NDArray[np.float64]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from MemorizationIndexLib.evaluation.features import EvaluationError, checked
 from numpy.typing import ArrayLike, NDArray
+
+from MemorizationIndexLib.evaluation.features import EvaluationError, checked
 
 
 def vendi_score(features: ArrayLike, q: float = 1.0) -> float:

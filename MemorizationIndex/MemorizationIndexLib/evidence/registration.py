@@ -20,11 +20,12 @@ Pixels = NDArray[np.float32]
 FLIPS = ("none", "horizontal", "vertical", "both")
 """Flip hypotheses by name, in the order in which ties are decided."""
 
-_PYRAMID = ((28, 1.0, 0.05), (56, 1.0, 0.02), (112, 0.5, 0.0))
-"""Per level: side, first step in its pixels, NCC by which a flip may trail the best and stay."""
+_PYRAMID = ((28, 1.0, 0.5, 0.05), (56, 1.0, 0.7, 0.01), (112, 0.5, 0.7, 0.0))
+"""Per level: side; first step in its pixels; factor of the step at each turn of the gradient; NCC by
+which a flip may trail the best and stay."""
 
 _START_ANGLES = (0.0, -12.0, 12.0)
-_FINALISTS = 3
+_SMOOTHING = 0.7
 _SCALE_RANGE = (0.75, 1.0 / 0.75)
 _LEAST_OVERLAP = 0.5
 _ITERATIONS = 60
@@ -122,17 +123,16 @@ def register(
     if min(np.ptp(query), np.ptp(reference)) <= 0.0:
         # Nothing to align by; the measures say so with an NCC of 0.
         return _measured(query, reference, starts[0])
-    poses = starts
-    tried = list(starts)
-    for side, stride, margin in _PYRAMID:
+    coarsest = _Level.of(query, reference, _PYRAMID[0][0])
+    poses = _best_per_flip(coarsest, starts, margin=np.inf)
+    for side, stride, relaxation, margin in _PYRAMID:
         level = _Level.of(query, reference, side)
-        poses = _best_per_flip(level, [_refined(level, pose, stride) for pose in poses], margin)
-        tried += poses
-    # An optimiser may leave a good pose, so all are candidates; full size decides between the few
-    # that look best, an untouched start first.
-    tried.sort(key=lambda pose: _agreement(level, pose), reverse=True)
+        refined = [_refined(level, pose, stride, relaxation) for pose in poses]
+        before, poses = poses, _best_per_flip(level, refined, margin)
+    # An optimiser may leave a good pose, and a copy that was not moved must not be resampled.
+    best = max([*poses, *before], key=lambda pose: _agreement(level, pose))
     full = _Level(query, reference, 1.0)
-    finalists = [*(pose for pose in starts if pose.flip == tried[0].flip), *tried[:_FINALISTS]]
+    finalists = [next(pose for pose in starts if pose.flip == best.flip), best]
     return _measured(query, reference, max(finalists, key=lambda pose: _agreement(full, pose)))
 
 
@@ -181,8 +181,12 @@ def _starts(flips: bool, start: tuple[str, float] | None) -> list[_Pose]:
 
 
 def _resized(pixels: Pixels, side: int) -> Pixels:
+    """Reduce and smooth; smoothed, because a copy moved by half a pixel must still look alike."""
+    from scipy import ndimage
+
     picture = Image.fromarray(np.ascontiguousarray(pixels))
-    return np.asarray(picture.resize((side, side), Image.Resampling.BOX), dtype=np.float32)
+    reduced = np.asarray(picture.resize((side, side), Image.Resampling.BOX), dtype=np.float32)
+    return ndimage.gaussian_filter(reduced, _SMOOTHING, mode="nearest")
 
 
 def _image(level: _Level, pixels: Pixels) -> SimpleITK.Image:
@@ -195,7 +199,7 @@ def _image(level: _Level, pixels: Pixels) -> SimpleITK.Image:
     return image
 
 
-def _refined(level: _Level, pose: _Pose, stride: float) -> _Pose:
+def _refined(level: _Level, pose: _Pose, stride: float, relaxation: float) -> _Pose:
     """Return the pose after optimisation; the start itself where it left the believable range."""
     import SimpleITK
 
@@ -210,7 +214,7 @@ def _refined(level: _Level, pose: _Pose, stride: float) -> _Pose:
         learningRate=stride * level.step,
         minStep=0.02 * level.step,
         numberOfIterations=_ITERATIONS,
-        relaxationFactor=0.5,
+        relaxationFactor=relaxation,
     )
     method.SetOptimizerScalesFromPhysicalShift()
     method.SetInitialTransform(transform, inPlace=True)
