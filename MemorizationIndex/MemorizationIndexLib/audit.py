@@ -237,9 +237,7 @@ def _score(
         thresholds = None
         slices, similarity = _undefined_results(scored, cohort), np.zeros(0)
     volumes = _volume_results(slices)
-    summary = _summarize(
-        queries, scored, cohort, options, encoder, thresholds, slices, volumes
-    )
+    summary = _summarize(queries, scored, cohort, options, encoder, thresholds, slices, volumes)
     result = AuditResult(
         slices=tuple(slices),
         volumes=tuple(volumes),
@@ -337,7 +335,7 @@ def _slice_results(
     q[defined] = q_values(p[defined])
     found = dict(
         zip(
-            np.flatnonzero(defined),
+            (int(number) for number in np.flatnonzero(defined)),
             verdicts(similarity[defined], null, thresholds),
             strict=True,
         )

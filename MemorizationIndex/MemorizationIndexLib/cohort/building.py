@@ -227,7 +227,7 @@ def thumbnail(pixels: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 def pixel_digest(pixels: NDArray[np.float32]) -> int:
     """Return a number that tells whether two normalised slices are the same picture."""
-    return int.from_bytes(hashlib.sha256(np.ascontiguousarray(pixels)).digest()[:8], "little")
+    return int.from_bytes(hashlib.sha256(pixels.tobytes()).digest()[:8], "little")
 
 
 def _build(
@@ -239,9 +239,7 @@ def _build(
 ) -> Cohort:
     protocol = get_protocol(options.protocol)
     if options.plane not in PLANES:
-        raise ImageError(
-            f"There is no plane '{options.plane}': choose one of {', '.join(PLANES)}."
-        )
+        raise ImageError(f"There is no plane '{options.plane}': choose one of {', '.join(PLANES)}.")
     if protocol.null == "subjects":
         # Before hours of encoding, not after them.
         subject_folds(len(material.subjects), np.random.default_rng(0))
@@ -392,9 +390,7 @@ def _gather(
                     gathered.kept[row] = one.pixels
             gathered.skipped += len(batch.slices) - len(batch.scored)
             done += len(batch.slices)
-            progress(
-                Progress("Encoding the reference", done, max(done, material.slice_count))
-            )
+            progress(Progress("Encoding the reference", done, max(done, material.slice_count)))
     finally:
         for file in files:
             file.close()
@@ -534,9 +530,7 @@ def _control(
         matches = match(features)
         similarity[transformation.name] = matches.similarity
         named[transformation.name] = float(np.mean(matches.subjects[:, 0] == code_of_row[sample]))
-        progress(
-            Progress("Trying known copies", number + 1, len(TRANSFORMATIONS), "disguises")
-        )
+        progress(Progress("Trying known copies", number + 1, len(TRANSFORMATIONS), "disguises"))
     return Control(similarity, named)
 
 

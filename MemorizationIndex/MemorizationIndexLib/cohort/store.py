@@ -162,9 +162,7 @@ def load_cohort(path: str | Path) -> Cohort:
 
 def _assemble(path: Path, facts: CohortFacts) -> Cohort:
     def array(name: str, mapped: bool = False) -> NDArray[Any]:
-        return np.load(
-            path / f"{name}.npy", mmap_mode="r" if mapped else None, allow_pickle=False
-        )
+        return np.load(path / f"{name}.npy", mmap_mode="r" if mapped else None, allow_pickle=False)
 
     whiteners = []
     for layer, shrinkage in zip(facts.layers, facts.shrinkage, strict=True):

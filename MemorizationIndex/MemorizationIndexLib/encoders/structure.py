@@ -119,10 +119,15 @@ class StructureEncoder:
                 f"not an array of shape {pixels.shape}."
             )
         if not self._operators:
-            self._operators = [
-                tuple(torch.from_numpy(a) for a in _operators(scale, self.input_size))
-                for scale in SCALES
-            ]
+            for scale in SCALES:
+                smooth, differentiate, pool = _operators(scale, self.input_size)
+                self._operators.append(
+                    (
+                        torch.from_numpy(smooth),
+                        torch.from_numpy(differentiate),
+                        torch.from_numpy(pool),
+                    )
+                )
         encoded: list[list[NDArray[np.float32]]] = [[] for _ in SCALES]
         with torch.inference_mode(), _one_thread():
             for start in range(0, len(pixels), BATCH):

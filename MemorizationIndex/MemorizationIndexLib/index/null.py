@@ -97,9 +97,7 @@ def cross_fitted_null(
     fold_of_subject = subject_folds(subject_count, np.random.default_rng(seed))
     fold_of_slice = fold_of_subject[subjects]
     folds = int(fold_of_subject.max()) + 1
-    fitters = [
-        _Fitter(layer, fold_of_slice, folds, protocol.whitening) for layer in layers
-    ]
+    fitters = [_Fitter(layer, fold_of_slice, folds, protocol.whitening) for layer in layers]
     similarity = np.empty(len(subjects))
     for fold in range(folds):
         inside = np.flatnonzero(fold_of_slice == fold)

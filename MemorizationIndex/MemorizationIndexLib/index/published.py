@@ -90,9 +90,7 @@ def calibrate(
     )
 
 
-def score(
-    queries: Layers, reference: Layers, calibration: PublishedCalibration
-) -> PublishedScores:
+def score(queries: Layers, reference: Layers, calibration: PublishedCalibration) -> PublishedScores:
     """Score queries against the reference; NaN where the released code gives NaN."""
     cosines, rows, margin = _nearest(queries, reference, calibration.whiteners)
     similarity = _aggregate(cosines, calibration.aggregation, calibration.weights)

@@ -40,9 +40,7 @@ def null_spread(null: NDArray[np.float64], protocol: Protocol) -> NullSpread:
     return NullSpread(mean, float(np.sqrt(variance)), float(scale))
 
 
-def memorization_index(
-    similarity: NDArray[np.float64], spread: NullSpread
-) -> NDArray[np.float64]:
+def memorization_index(similarity: NDArray[np.float64], spread: NullSpread) -> NDArray[np.float64]:
     """Return MI = (s − μ0) / σ0 (paper, equation 4)."""
     return (similarity - spread.mean) / spread.scale
 

@@ -90,9 +90,7 @@ def geometric_mean(
         return np.exp(np.mean(np.log(cosines + floor), axis=-1))
 
 
-def blocks_of(
-    layers: Layers, subjects: NDArray[np.integer], first: int = 0
-) -> Iterator[Block]:
+def blocks_of(layers: Layers, subjects: NDArray[np.integer], first: int = 0) -> Iterator[Block]:
     """Cut whitened rows (N, D) per layer into blocks; the rows may be memory-mapped."""
     for start in range(0, len(subjects), REFERENCES):
         part = slice(start, start + REFERENCES)

@@ -71,11 +71,7 @@ def find_thresholds(
     suspicious = float(np.sort(null)[count - 1 - allowed])
     mean = float(np.mean(null))
     least = mean + CLEARANCE * (suspicious - mean)
-    lowest = {
-        name: lowest_of_copies(values)
-        for name, values in control.items()
-        if len(values)
-    }
+    lowest = {name: lowest_of_copies(values) for name, values in control.items() if len(values)}
     clear = {name: value for name, value in lowest.items() if value >= least}
     return Thresholds(
         alpha, level, suspicious, min(clear.values()) if clear else None, tuple(clear)
@@ -143,9 +139,7 @@ def rule_sentence(thresholds: Thresholds) -> str:
         f"{thresholds.level:.2g} of the slices of patients outside the reference do"
     )
     if thresholds.copy is None:
-        return (
-            f"{first}; none is called a copy, because no known copy stands clearly above that."
-        )
+        return f"{first}; none is called a copy, because no known copy stands clearly above that."
     return (
         f"{first}, and a copy if it reaches {thresholds.copy:.4f}, as 95 % of known copies do "
         "in every disguise that this cohort sees clearly."

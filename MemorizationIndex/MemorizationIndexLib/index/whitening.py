@@ -65,9 +65,7 @@ class Moments:
         mean = (self.count * self.mean - part.count * part.mean) / count
         step = part.mean - mean
         weight = count * part.count / self.count
-        return Moments(
-            count, mean, self.scatter - part.scatter - weight * np.outer(step, step)
-        )
+        return Moments(count, mean, self.scatter - part.scatter - weight * np.outer(step, step))
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def fit_whitener(features: NDArray[np.floating], method: str) -> Whitener:
     count, width = features.shape
     if count > width:
         return fit_whitener_to_moments(Moments.of(features), method)
-    mean = np.mean(features, axis=0, dtype=np.float64)
+    mean = np.asarray(np.mean(features, axis=0, dtype=np.float64))
     centered = np.asarray(features, dtype=np.float64) - mean
     values, left = np.linalg.eigh(centered @ centered.T)
     keep = values > max(values[-1], 0.0) * 1e-10
