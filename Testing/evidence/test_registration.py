@@ -76,8 +76,8 @@ def test_without_flips_none_is_tried() -> None:
 def test_another_slice_agrees_less_than_a_copy() -> None:
     copy = register(posed(made_slice(7), 5.0), made_slice(7))
     other = register(posed(made_slice(7), 5.0), made_slice(8))
-    assert copy.ncc > 0.98 > 0.8 > other.ncc
-    assert copy.ssim > 0.9 > 0.6 > other.ssim
+    assert copy.ncc > 0.98 and other.ncc < 0.8
+    assert copy.ssim > 0.9 and other.ssim < 0.6
 
 
 def test_air_does_not_count() -> None:
@@ -90,7 +90,11 @@ def test_air_does_not_count() -> None:
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 def test_a_constant_slice_is_no_evidence(value: float) -> None:
     blank = np.full((64, 64), value, np.float32)
-    for query, reference in ((blank, blank), (made_slice(1, 64), blank), (blank, made_slice(1, 64))):
+    for query, reference in (
+        (blank, blank),
+        (made_slice(1, 64), blank),
+        (blank, made_slice(1, 64)),
+    ):
         found = register(query, reference)
         assert found.ncc == 0.0 and np.isfinite(found.ssim)
         assert (found.angle, found.scale, found.translation) == (0.0, 1.0, (0.0, 0.0))
@@ -111,7 +115,7 @@ def test_a_single_bright_pixel_and_noise_do_not_fail() -> None:
     for query, reference in ((spot, noise), (noise, spot), (spot, spot[::-1]), (noise, noise.T)):
         found = register(query, reference)
         assert np.isfinite([found.ncc, found.ssim, found.angle, found.scale]).all()
-        assert 0.0 <= found.pixels.min() and found.pixels.max() <= 1.0
+        assert found.pixels.min() >= 0.0 and found.pixels.max() <= 1.0
         assert 0.74 < found.scale < 1.34
 
 

@@ -20,8 +20,8 @@ Pixels = NDArray[np.float32]
 FLIPS = ("none", "horizontal", "vertical", "both")
 """Flip hypotheses by name, in the order in which ties are decided."""
 
-_PYRAMID = ((28, 1.0, 0.5, 0.05), (56, 1.0, 0.7, 0.01), (112, 0.5, 0.7, 0.0))
-"""Per level: side; first step in its pixels; factor of the step at each turn of the gradient; NCC by
+_PYRAMID = ((28, 1.0, 0.5, 0.05), (56, 1.0, 0.5, 0.01), (112, 1.0, 0.7, 0.0))
+"""Per level: side; first step in its pixels; factor of the step where the gradient turns; NCC by
 which a flip may trail the best and stay."""
 
 _START_ANGLES = (0.0, -12.0, 12.0)
