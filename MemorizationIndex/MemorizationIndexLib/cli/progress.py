@@ -8,11 +8,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from MemorizationIndexLib.progress import Progress, ProgressFunction
+from MemorizationIndexLib.progress import quiet as silent
 
 
 @contextmanager
 def progress_bars(quiet: bool) -> Iterator[ProgressFunction]:
     """Give a progress function that draws bars on standard error, or none if quiet."""
+    if quiet:
+        yield silent
+        return
     from tqdm import tqdm
 
     bar: Any = None
@@ -31,7 +35,6 @@ def progress_bars(quiet: bool) -> Iterator[ProgressFunction]:
                 unit_scale=scaled,
                 file=sys.stderr,
                 dynamic_ncols=True,
-                disable=quiet,
                 leave=bool(progress.total),
             )
         if progress.total:
