@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 QUERIES = 512
 """Queries compared at once."""
 
-REFERENCES = 2048
-"""Reference rows compared at once."""
+REFERENCES = 4096
+"""Largest number of reference rows in a block."""
 
 NEAREST_SUBJECTS = 6
 """Subjects kept per query: the nearest and the next five."""
@@ -169,9 +169,10 @@ def _search_queries(
         for _ in poses
     ]
     if count:
+        scratch = np.empty((2, count * REFERENCES), np.float32)
         for block in blocks():
             for pose, state in zip(poses, running, strict=True):
-                _compare(pose, block, state)
+                _compare(pose, block, state, scratch)
     similarity = np.stack([geometric_mean(s.cosine, floor, clamp=clamp) for s in running])
     best = np.argmax(np.nan_to_num(similarity, nan=-1.0), axis=0)
     at = (best, np.arange(count))
@@ -198,25 +199,28 @@ def _search_queries(
     )
 
 
-def _compare(queries: Layers, block: Block, state: _Running) -> None:
+def _compare(
+    queries: Layers, block: Block, state: _Running, scratch: NDArray[np.float32]
+) -> None:
     everyone = np.arange(len(state.joint))
-    joint: NDArray[np.float32] | None = None
+    size = len(everyone) * len(block.subjects)
+    shape = (len(everyone), len(block.subjects))
+    # Fresh arrays of this size would cost a page fault every 4 KiB, more than their use.
+    joint, cosine = (part[:size].reshape(shape) for part in scratch)
     for index, (query, reference) in enumerate(zip(queries, block.layers, strict=True)):
-        cosine = query @ reference.T
-        nearest = cosine.argmax(axis=1)
-        value = cosine[everyone, nearest]
+        found = cosine if index else joint
+        np.matmul(query, reference.T, out=found)
+        nearest = found.argmax(axis=1)
+        value = found[everyone, nearest]
         better = value > state.cosine[:, index]
         state.cosine[better, index] = value[better]
         state.cosine_row[better, index] = block.first + nearest[better]
         state.cosine_subject[better, index] = block.subjects[nearest[better]]
         # The product of clamped cosines orders rows as their geometric mean does, without a
         # logarithm per pair.
-        np.maximum(cosine, 0.0, out=cosine)
-        if joint is None:
-            joint = cosine
-        else:
-            joint *= cosine
-    assert joint is not None
+        np.maximum(found, 0.0, out=found)
+        if index:
+            np.multiply(joint, cosine, out=joint)
     nearest = joint.argmax(axis=1)
     value = joint[everyone, nearest]
     better = value > state.joint
