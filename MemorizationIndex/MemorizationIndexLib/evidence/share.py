@@ -235,7 +235,8 @@ def _drift(query: Numbers, null: Numbers, threshold: float, power: float) -> flo
         seen = np.quantile(query, _CLEAN_QUANTILES * (1.0 - share))
         drift = float(np.clip((seen - expected).mean(), -largest, largest))
         false_positives = np.array((null + drift >= threshold).mean())
-        share = float(_share(np.array(flagged), false_positives, np.array(power)))
+        estimate = float(_share(np.array(flagged), false_positives, np.array(power)))
+        share = min(estimate, _MOSTLY_COPIES)
     return drift
 
 
