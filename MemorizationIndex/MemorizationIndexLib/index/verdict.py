@@ -26,7 +26,7 @@ CLEARANCE = 2.0
 """How far above the null's mean, in units of the suspicious threshold's distance, ``copy`` begins.
 
 Where a cohort mixes sources, clean slices of a source it hardly holds exceed the null's quantile;
-they do not reach twice its distance. Measured in Testing/benchmarks/real_slices.py.
+they do not reach twice its distance. ``memorization-index evaluate`` measures it.
 """
 
 
