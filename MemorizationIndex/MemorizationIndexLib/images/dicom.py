@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from MemorizationIndexLib.images.itk import quiet, ras_affine, simpleitk
+from MemorizationIndexLib.images.itk import itk_name, quiet, ras_affine, simpleitk
 from MemorizationIndexLib.images.normalizing import check_pixel_count
 from MemorizationIndexLib.images.slicing import count_slices
 from MemorizationIndexLib.images.volume import ImageError
@@ -116,7 +116,7 @@ def read_dicom_header(path: Path) -> DicomHeader:
     """
     reader = simpleitk().ImageFileReader()
     reader.SetImageIO("GDCMImageIO")
-    reader.SetFileName(str(path))
+    reader.SetFileName(itk_name(path))
     try:
         with quiet():
             reader.ReadImageInformation()
@@ -290,7 +290,7 @@ def read_timepoint(
     for path in paths:
         reader = itk.ImageFileReader()
         reader.SetImageIO("GDCMImageIO")
-        reader.SetFileName(str(path))
+        reader.SetFileName(itk_name(path))
         try:
             with quiet():
                 image = reader.Execute()

@@ -144,11 +144,27 @@ def suffix_of(path: Path) -> str:
     return ".nii.gz" if name.endswith(".nii.gz") else Path(name).suffix
 
 
+def itk_name(path: Path) -> str:
+    """Return the name under which ITK opens a file.
+
+    Raises:
+        ImageError: The name is not valid Unicode; ITK would end the process over it.
+    """
+    name = str(path)
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ImageError(
+            f"{path} cannot be opened: its name holds bytes that are not UTF-8; rename it."
+        ) from error
+    return name
+
+
 def _open(path: Path) -> tuple[Any, bool]:
     """Return a reader that has read the header, and whether ITK had to bend the directions."""
     reader = simpleitk().ImageFileReader()
     reader.SetImageIO(IMAGE_IO[suffix_of(path)])
-    reader.SetFileName(str(path))
+    reader.SetFileName(itk_name(path))
     try:
         with quiet():
             reader.ReadImageInformation()
