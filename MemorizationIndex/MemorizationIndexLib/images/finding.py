@@ -39,6 +39,9 @@ MANY_FILES = 10
 
 _IGNORED = {"__MACOSX", "DICOMDIR", "Thumbs.db", "desktop.ini"}
 
+_COHORT = ".micohort"
+"""Cohorts hold .npy files that are no images."""
+
 _KNOWN = "NIfTI, NRRD, MHA/MHD, DICOM, PNG, JPEG, TIFF, npy, npz or a manifest .csv"
 
 
@@ -145,7 +148,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         except OSError as error:
             raise ImageError(f"{current} cannot be opened: {error.strerror}.") from error
         for entry in entries:
-            if entry.name.startswith(".") or entry.name in _IGNORED:
+            if entry.name.startswith(".") or entry.name in _IGNORED or entry.suffix == _COHORT:
                 continue
             if entry.is_dir():
                 yield from enter(entry)
@@ -210,6 +213,8 @@ def _add(
 
 
 def _add_folder(search: _Search, folder: Path, given: str) -> None:
+    if folder.suffix == _COHORT:
+        raise ImageError(f"{folder} is a cohort, not a folder of images; give it with --cohort.")
     rows: dict[Path, list[ManifestRow]] = {}
     table = folder / NAME
     listed = False
