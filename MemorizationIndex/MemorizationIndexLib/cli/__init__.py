@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,7 +16,35 @@ OK, BAD_INPUT, FOUND, INTERRUPTED = 0, 2, 3, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _show_any_name()
     given = parser().parse_args(arguments)
+    try:
+        return _run(given)
+    except KeyboardInterrupt:
+        print(
+            "\nmemorization-index: interrupted; what was encoded is kept and the next run starts "
+            "from there.",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output left, as `| head` does; the interpreter would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"memorization-index: {where}{error.strerror or error}.", file=sys.stderr)
+        return BAD_INPUT
+    except MemoryError:
+        print(
+            "memorization-index: this machine has not enough memory for that: use a smaller "
+            "--input-size or fewer, smaller images.",
+            file=sys.stderr,
+        )
+        return BAD_INPUT
+
+
+def _run(given: argparse.Namespace) -> int:
     from MemorizationIndexLib.cohort.cohort import CohortError
     from MemorizationIndexLib.encoders.encoder import EncoderError
     from MemorizationIndexLib.images.volume import ImageError
@@ -35,14 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as error:
         print(f"memorization-index: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print(
-            "\nmemorization-index: interrupted; what was encoded is kept and the next run starts "
-            "from there.",
-            file=sys.stderr,
-        )
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output left, as `| head` does.
-        sys.stderr.close()
-        return OK
+
+
+def _show_any_name() -> None:
+    """Print names that the terminal's encoding lacks with escapes, rather than fail over them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -143,6 +143,12 @@ def parser() -> argparse.ArgumentParser:
         help=f"share of innocent slices that may be called suspicious (default: {ALPHA})",
     )
     score.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="the cohort's encoder, if it is your own and lies elsewhere now (default: as the "
+        "cohort remembers); another encoder is refused",
+    )
+    score.add_argument(
         "--plane", choices=list(PLANES), help="how to cut volumes (default: as the cohort was)"
     )
     score.add_argument(

@@ -47,8 +47,9 @@ def build(given: argparse.Namespace) -> int:
             progress=progress,
         )
     facts = cohort.facts
-    _warn([*facts.warnings, *_refusals(facts.refused)])
+    _warn(_refusals(facts.refused))
     if not given.quiet:
+        _warn(facts.warnings)
         print(f"Subjects: {facts.subject_rule}.")
         print(f"Encoder:  {facts.encoder} ({facts.encoder_description}).")
         print(
@@ -56,7 +57,9 @@ def build(given: argparse.Namespace) -> int:
             f"subjects, {facts.skipped} not scorable; certifies an error rate of "
             f"{cohort.certifiable_alpha:.3g} at best."
         )
-    return _refused_code(given.inputs, cohort.sources if not facts.anonymized else None)
+    if facts.anonymized:
+        return 0
+    return _refused_code(given.inputs, cohort.sources, facts.refused)
 
 
 def score(given: argparse.Namespace) -> int:
@@ -74,6 +77,7 @@ def score(given: argparse.Namespace) -> int:
             options=audit.AuditOptions(
                 alpha=given.alpha,
                 plane=given.plane,
+                encoder=given.encoder,
                 device=given.device,
                 cache=not given.no_cache,
                 pictures=not given.hide_subjects,
@@ -82,8 +86,9 @@ def score(given: argparse.Namespace) -> int:
         )
     written = write_outputs(result, given.out, hide_subjects=given.hide_subjects)
     summary = result.summary
-    _warn([*summary.warnings, *_refusals(summary.refused)])
+    _warn(_refusals(summary.refused))
     if not given.quiet:
+        _warn(summary.warnings)
         print(f"Subjects: {summary.subject_rule}.")
         print(f"Finding:  {summary.finding}")
         print(f"Report:   {written[-1]}")
@@ -93,7 +98,9 @@ def score(given: argparse.Namespace) -> int:
         reason = next((one.reason for one in result.slices if one.reason), "")
         print(f"memorization-index: {summary.finding} The first: {reason}.", file=sys.stderr)
         return 2
-    return _refused_code(given.inputs, [one.source for one in result.slices])
+    return _refused_code(
+        given.inputs, [one.source for one in result.slices], summary.refused
+    )
 
 
 def show(given: argparse.Namespace) -> int:
@@ -153,8 +160,8 @@ def demo(given: argparse.Namespace) -> int:
 
     with _said_warnings(), progress_bars(given.quiet) as progress:
         found = demonstration.run_demo(given.out, progress=progress)
-    _warn(found.result.summary.warnings)
     if not given.quiet:
+        _warn(found.result.summary.warnings)
         print("These are phantoms: made-up patients, not people.")
         print(f"Cohort:   {found.cohort}")
         print(f"Images:   {found.query} ({found.planted} slices in it are disguised copies)")
@@ -225,15 +232,18 @@ def _refusals(refused: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield why if not place or Path(place).name in why else f"{place}: {why}"
 
 
-def _refused_code(inputs: Sequence[str], sources: Iterable[str] | None) -> int:
+def _refused_code(
+    inputs: Sequence[str], sources: Iterable[str], refused: Sequence[tuple[str, str]]
+) -> int:
     """Return 2 if one of the user's own inputs gave nothing at all, else 0."""
-    if sources is None:
-        return 0
-    used = {Path(source).absolute() for source in sources if source}
-    used |= {folder for source in used for folder in source.parents}
+    exact = {Path(source).expanduser().absolute() for source in sources if source}
+    used = exact | {folder for source in exact for folder in source.parents}
+    lost = {Path(place).expanduser().absolute() for place, _ in refused if place}
     for name in inputs:
-        place = Path(name).absolute()
-        if place.suffix.lower() != ".csv" and place not in used:
+        place = Path(name).expanduser().absolute()
+        # The files of a DICOM series are known by their folder.
+        found = place in used or (place.parent in exact and place not in lost)
+        if place.suffix.lower() != ".csv" and not found:
             print(f"memorization-index: nothing in {name} could be used.", file=sys.stderr)
             return 2
     return 0

@@ -39,6 +39,8 @@ def progress_bars(quiet: bool) -> Iterator[ProgressFunction]:
             )
         if progress.total:
             bar.total = progress.total
+        if progress.note:
+            bar.write(progress.note, file=sys.stderr)
         bar.update(progress.done - bar.n)
 
     try:
