@@ -59,16 +59,24 @@ def run_demo(folder: str | Path, *, progress: ProgressFunction = quiet) -> Demon
         OutputError: The folder holds something else or cannot be written.
     """
     folder = Path(folder)
-    if folder.is_dir() and (others := {item.name for item in folder.iterdir()} - _CONTENT):
+    if folder.is_dir() and (
+        others := {item.name for item in folder.iterdir() if item.name[0] != "."} - _CONTENT
+    ):
         raise OutputError(
             f"{folder} holds {sorted(others)[0]}, which is not of the demo: choose another place "
             "with --out."
         )
     prepare_outputs(folder)
     progress(Progress("Making phantoms", 0, 0, "patients"))
-    write_phantom_cohort(folder / PATIENTS)
-    (folder / QUERY).mkdir(exist_ok=True)
-    query, planted = write_synthetic_volume(folder / QUERY)
+    try:
+        write_phantom_cohort(folder / PATIENTS)
+        (folder / QUERY).mkdir(exist_ok=True)
+        query, planted = write_synthetic_volume(folder / QUERY)
+    except OSError as error:
+        raise OutputError(
+            f"The phantoms cannot be written in {folder} ({error.strerror or error}): make room, "
+            "or choose another place with --out."
+        ) from error
     cohort = build_cohort(
         folder / PATIENTS,
         folder / COHORT,
