@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from MemorizationIndexLib.cohort.building import expected_slices, thumbnail
+from MemorizationIndexLib.cohort.building import expected_slices, nothing_left, thumbnail
 from MemorizationIndexLib.cohort.cohort import Cohort, check_encoder
 from MemorizationIndexLib.cohort.pictures import reference_pixels
 from MemorizationIndexLib.cohort.store import load_cohort
 from MemorizationIndexLib.encoders.cache import CachedEncoder, open_cache
 from MemorizationIndexLib.encoders.encoder import Encoder
-from MemorizationIndexLib.encoders.registry import get_encoder
+from MemorizationIndexLib.encoders.registry import choice_sentences, get_encoder
 from MemorizationIndexLib.encoding import encode_slices
 from MemorizationIndexLib.images.finding import find_images
 from MemorizationIndexLib.images.streaming import Refuse, stream_images, stream_volumes
@@ -75,6 +75,8 @@ class AuditOptions:
     Attributes:
         alpha: Significance level.
         plane: A key of ``images.PLANES``; the cohort's if None.
+        encoder: As for ``encoders.get_encoder``; the cohort's if None. Needed only where an encoder of
+            the user's own lies elsewhere than when the cohort was built.
         device: Where the encoder runs.
         cache: Whether features are kept for the next run.
         pictures: Whether pictures for the report are kept.
@@ -82,6 +84,7 @@ class AuditOptions:
 
     alpha: float = ALPHA
     plane: str | None = None
+    encoder: str | None = None
     device: str = "auto"
     cache: bool = True
     pictures: bool = True
@@ -218,12 +221,16 @@ def _score(
     if not 0 < options.alpha < 1:
         raise CalibrationError(f"alpha is {options.alpha} and must lie above 0 and below 1.")
     if encoder is None:
+        progress(Progress("Loading the encoder", 0, 0, ""))
+        name = options.encoder or facts.encoder
         encoder = get_encoder(
-            facts.encoder,
+            name,
             input_size=facts.input_size,
             device=options.device,
-            **facts.encoder_options,
+            **(facts.encoder_options if name == facts.encoder else {}),
         )
+        note = choice_sentences(name, encoder)
+        progress(Progress("Loading the encoder", 0, 0, "", note))
     check_encoder(cohort, encoder)
     scored = _match(queries, cohort, options, encoder, progress, cancelled)
     protocol = cohort.protocol
@@ -296,12 +303,7 @@ def _match(
             progress(Progress("Scoring", done, max(done, queries.slice_count)))
     scored.pictures = gallery.pictures
     if not scored.slices:
-        refused = [*queries.refused, *scored.refused]
-        if refused:
-            place, why = refused[0]
-            more = f" So are {len(refused) - 1} more inputs." if len(refused) > 1 else ""
-            raise ImageError(f"{place} cannot be used: {why.rstrip('.')}.{more}")
-        raise ImageError("The inputs hold no image that can be scored.")
+        raise ImageError(nothing_left([*queries.refused, *scored.refused]))
     return scored
 
 
@@ -511,7 +513,9 @@ def finding_sentence(slices: Sequence[SliceResult], volumes: Sequence[VolumeResu
     """Return what was found, in one sentence."""
     scored = [one for one in slices if one.oni is not None]
     if not scored:
-        return f"None of the {_count(len(slices), 'slice')} could be scored."
+        if len(slices) == 1:
+            return "The only slice could not be scored."
+        return f"None of the {len(slices)} slices could be scored."
     copies = [one for one in scored if one.verdict is Verdict.COPY]
     suspicious = sum(one.verdict is Verdict.SUSPICIOUS for one in scored)
     of = f"{_count(len(scored), 'scored slice')} in {_count(len(volumes), 'volume')}"

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import math
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from MemorizationIndexLib.cohort.cohort import Cohort, CohortError, CohortFacts
+from MemorizationIndexLib.cohort.cohort import Cohort, CohortFacts
 from MemorizationIndexLib.cohort.store import (
     FORMAT_VERSION,
-    SUFFIX,
     CohortWriter,
+    cohort_path,
     load_cohort,
     writing,
 )
 from MemorizationIndexLib.encoders.cache import CachedEncoder, open_cache
 from MemorizationIndexLib.encoders.encoder import Encoder, FlippingEncoder
-from MemorizationIndexLib.encoders.registry import AUTO, get_encoder, resolve_encoder
+from MemorizationIndexLib.encoders.registry import (
+    AUTO,
+    choice_sentences,
+    get_encoder,
+    options_to_remake,
+    resolve_encoder,
+)
 from MemorizationIndexLib.encoding import encode_slices
 from MemorizationIndexLib.images.finding import find_images
 from MemorizationIndexLib.images.slicing import PLANES, count_slices
@@ -145,7 +151,7 @@ def build_cohort(
         any_modality=any_modality,
     )
     if not images.sources:
-        raise ImageError(_nothing_left(images.refused))
+        raise ImageError(nothing_left(images.refused))
     material = _Material(
         lambda plane, size, refuse: stream_images(images, plane, size, refuse),
         frozenset(source.subject for source in images.sources),
@@ -197,12 +203,6 @@ def expected_slices(volume: Volume, plane: str) -> int:
         return 0
 
 
-def cohort_path(path: str | Path) -> Path:
-    """Return the path with the ending of a cohort."""
-    path = Path(path)
-    return path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
-
-
 def search_is_robust(robust: bool | None, protocol: Protocol, encoder: Encoder) -> bool:
     """Decide whether flips and small changes are searched.
 
@@ -238,25 +238,33 @@ def _build(
     cancelled: CancelFunction,
 ) -> Cohort:
     protocol = get_protocol(options.protocol)
+    path = cohort_path(path)
+    if options.seed < 0:
+        raise CalibrationError(f"The seed is {options.seed} and must be 0 or more.")
     if options.plane not in PLANES:
         raise ImageError(f"There is no plane '{options.plane}': choose one of {', '.join(PLANES)}.")
     if protocol.null == "subjects":
         # Before hours of encoding, not after them.
         subject_folds(len(material.subjects), np.random.default_rng(0))
     check(cancelled)
+    progress(Progress("Loading the encoder", 0, 0, ""))
     name = resolve_encoder(options.encoder)
     encoder = get_encoder(
         name, input_size=options.input_size, device=options.device, **options.encoder_options
     )
+    note = choice_sentences(options.encoder, encoder)
+    progress(Progress("Loading the encoder", 0, 0, "", note))
     robust = search_is_robust(options.robust, protocol, encoder)
     poses = reference_poses(encoder, robust=robust)
-    path = cohort_path(path)
     with (
         writing(path) as writer,
         CachedEncoder(encoder, open_cache(limit=None if options.cache else 0)) as cached,
     ):
         gathered = _gather(material, writer, cached, poses, options, progress, cancelled)
-        order, codes, names = _sorted_subjects(gathered, options.anonymize)
+        names, code_of = _subject_codes(gathered, options.anonymize)
+        codes = np.array([code_of[name] for name in gathered.subjects], np.int64)
+        order = np.argsort(codes, kind="stable")
+        codes = codes[order]
         if protocol.null == "subjects":
             subject_folds(len(names), np.random.default_rng(0))
         elif len(codes) < LEAST_SLICES:
@@ -281,10 +289,15 @@ def _build(
             progress(Progress("Whitening", number + 1, len(encoder.layers), "layers"))
         reference = Reference(tuple(rows), codes, len(names), whiteners)
         views = query_views(encoder, robust=robust)
-        null = _null(reference, features, protocol, options.seed, views, progress, cancelled)
+        null = _null(
+            reference, features, protocol, options.seed, code_of, views, progress, cancelled
+        )
         match = make_matcher(reference, features, protocol, views)
-        control = _control(gathered, order, codes, match, cached, options.seed, progress, cancelled)
-        _write_arrays(writer, gathered, order, codes, null, control, options)
+        control = _control(
+            gathered.keeper, code_of, match, cached, options.seed, progress, cancelled
+        )
+        volumes, volume_codes = _volume_codes(gathered, order, options.anonymize)
+        _write_arrays(writer, gathered, order, codes, volume_codes, null, control, options)
         shutil.rmtree(writer.folder / "spool")
         warnings = list(() if options.anonymize else material.warnings)
         warnings += _undefined(protocol, reference, null)
@@ -298,7 +311,7 @@ def _build(
                 created=_now(),
                 encoder=name,
                 encoder_description=encoder.description,
-                encoder_options=dict(options.encoder_options),
+                encoder_options=options_to_remake(encoder, options.encoder_options),
                 fingerprint=encoder.fingerprint,
                 input_size=encoder.input_size,
                 layers=tuple(encoder.layers),
@@ -310,9 +323,7 @@ def _build(
                 poses=tuple(pose.label for pose in poses),
                 anonymized=options.anonymize,
                 subjects=tuple(names),
-                volumes=tuple(gathered.volumes)
-                if not options.anonymize
-                else tuple(f"volume-{number + 1}" for number in range(len(gathered.volumes))),
+                volumes=volumes,
                 subject_rule=material.subject_rule,
                 skipped=gathered.skipped,
                 refused=tuple(refused),
@@ -329,6 +340,7 @@ class _Gathered:
     """What one pass over the images gave, in the order of reading."""
 
     spools: list[Path]
+    keeper: _Keeper
     subjects: list[str] = field(default_factory=list)
     volumes: dict[str, int] = field(default_factory=dict)
     volume_codes: list[int] = field(default_factory=list)
@@ -336,7 +348,6 @@ class _Gathered:
     digests: list[int] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     thumbnails: list[NDArray[np.uint8]] = field(default_factory=list)
-    kept: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     refused: list[tuple[str, str]] = field(default_factory=list)
     skipped: int = 0
 
@@ -351,30 +362,24 @@ def _gather(
     cancelled: CancelFunction,
 ) -> _Gathered:
     spool = writer.folder / "spool"
-    spool.mkdir()
-    gathered = _Gathered([spool / str(number) for number in range(len(encoder.layers))])
-    keeper = _Keeper(material.subjects, options.seed)
+    gathered = _Gathered(
+        [spool / str(number) for number in range(len(encoder.layers))],
+        _Keeper(material.subjects, options.seed),
+    )
     slices = material.stream(
         options.plane,
         encoder.input_size,
         lambda place, why: gathered.refused.append((place, why)),
     )
     done = 0
-    files: list[BinaryIO] = [open(path, "wb") for path in gathered.spools]  # noqa: PTH123, SIM115
-    try:
+    with contextlib.ExitStack() as stack:
+        spools = [stack.enter_context(writer.spool(path)) for path in gathered.spools]
         for batch in encode_slices(slices, encoder, poses):
             check(cancelled)
-            for file, layer in zip(files, batch.features, strict=True):
-                try:
-                    file.write(np.ascontiguousarray(layer.swapaxes(0, 1)).tobytes())
-                except OSError as error:
-                    raise CohortError(
-                        f"The cohort cannot be written in {writer.folder.parent}: "
-                        f"{error.strerror}; make room and run again; what was encoded is kept."
-                    ) from error
+            for append, layer in zip(spools, batch.features, strict=True):
+                append(layer.swapaxes(0, 1))
             for one in batch.scored:
                 assert one.pixels is not None
-                row = len(gathered.subjects)
                 gathered.subjects.append(one.subject)
                 gathered.volume_codes.append(
                     gathered.volumes.setdefault(one.volume, len(gathered.volumes))
@@ -384,19 +389,13 @@ def _gather(
                 gathered.sources.append(str(Path(one.source).absolute()) if one.source else "")
                 if options.thumbnails:
                     gathered.thumbnails.append(thumbnail(one.pixels))
-                for dropped in keeper.offer(one.subject, row):
-                    gathered.kept.pop(dropped, None)
-                if keeper.keeps(one.subject, row):
-                    gathered.kept[row] = one.pixels
+                gathered.keeper.offer(one.subject, gathered.digests[-1], one.pixels)
             gathered.skipped += len(batch.slices) - len(batch.scored)
             done += len(batch.slices)
             progress(Progress("Encoding the reference", done, max(done, material.slice_count)))
-    finally:
-        for file in files:
-            file.close()
     if not gathered.subjects:
         if gathered.refused:
-            raise ImageError(_nothing_left(tuple(gathered.refused)))
+            raise ImageError(nothing_left(gathered.refused))
         raise ImageError(
             f"None of the {gathered.skipped} slices of the reference can be scored; the images are "
             "blank, nearly constant or too small."
@@ -405,53 +404,63 @@ def _gather(
 
 
 class _Keeper:
-    """Keeps a few slices of each subject, drawn evenly, for known copies (reservoir sampling)."""
+    """Keeps a few slices of each subject, drawn evenly, for known copies.
+
+    A hash of seed and picture decides which, so that the order of reading does not.
+    """
 
     def __init__(self, subjects: frozenset[str], seed: int) -> None:
-        self.rng = np.random.default_rng([seed, 1])
+        self.seed = seed
         self.size = max(1, math.ceil(2 * CONTROL_SLICES / max(1, len(subjects))))
         drawn = sorted(subjects)
         if len(drawn) > 2 * CONTROL_SLICES:
-            chosen = self.rng.choice(len(drawn), 2 * CONTROL_SLICES, replace=False)
+            rng = np.random.default_rng([seed, 1])
+            chosen = rng.choice(len(drawn), 2 * CONTROL_SLICES, replace=False)
             drawn = [drawn[number] for number in chosen]
-        self.rows: dict[str, list[int]] = {subject: [] for subject in drawn}
-        self.seen = dict.fromkeys(drawn, 0)
+        self.kept: dict[str, dict[bytes, NDArray[np.float32]]] = {name: {} for name in drawn}
 
-    def offer(self, subject: str, row: int) -> list[int]:
-        """Take a row or not; return the rows that it replaces."""
-        if subject not in self.rows:
-            return []
-        rows = self.rows[subject]
-        self.seen[subject] += 1
-        if len(rows) < self.size:
-            rows.append(row)
-            return []
-        place = int(self.rng.integers(self.seen[subject]))
-        if place >= self.size:
-            return []
-        dropped, rows[place] = rows[place], row
-        return [dropped]
+    def offer(self, subject: str, digest: int, pixels: NDArray[np.float32]) -> None:
+        """Take a slice or not."""
+        if subject not in self.kept:
+            return
+        kept = self.kept[subject]
+        kept[hashlib.sha256(f"{self.seed} {digest}".encode()).digest()] = pixels
+        if len(kept) > self.size:
+            del kept[max(kept)]
 
-    def keeps(self, subject: str, row: int) -> bool:
-        """Return whether a row is kept at present."""
-        return row in self.rows.get(subject, ())
-
-
-def _sorted_subjects(
-    gathered: _Gathered, anonymize: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
-    given = gathered.subjects
-    if anonymize:
-        salt = secrets.token_bytes(16)
-        given = [
-            "subject-" + hashlib.blake2b(s.encode(), key=salt, digest_size=6).hexdigest()
-            for s in given
+    def drawn(self) -> tuple[list[str], list[NDArray[np.float32]]]:
+        """Return subject and pixels of each kept slice, in an order of their own."""
+        ordered = [
+            (subject, kept[key])
+            for subject, kept in sorted(self.kept.items())
+            for key in sorted(kept)
         ]
-    names = sorted(set(given))
-    code_of = {name: code for code, name in enumerate(names)}
-    codes = np.array([code_of[name] for name in given], np.int64)
-    order = np.argsort(codes, kind="stable")
-    return order, codes[order], names
+        return [subject for subject, _ in ordered], [pixels for _, pixels in ordered]
+
+
+def _subject_codes(gathered: _Gathered, anonymize: bool) -> tuple[list[str], dict[str, int]]:
+    """Return the names to be stored, sorted, and the code of each true name.
+
+    Hashed names are sorted too: rows in the order of the true names would give them away.
+    """
+    shown = {name: name for name in sorted(set(gathered.subjects))}
+    if anonymize:
+        shown = _pseudonyms(shown)
+    names = sorted(shown.values())
+    code_of_shown = {name: code for code, name in enumerate(names)}
+    return names, {name: code_of_shown[stored] for name, stored in shown.items()}
+
+
+def _pseudonyms(subjects: Iterable[str]) -> dict[str, str]:
+    """Return a hash of each name under a salt that is then forgotten."""
+    salt = secrets.token_bytes(16)
+    return {
+        name: "subject-"
+        + hashlib.blake2b(
+            name.encode("utf-8", "surrogatepass"), key=salt, digest_size=6
+        ).hexdigest()
+        for name in subjects
+    }
 
 
 def _ordered_features(
@@ -479,6 +488,7 @@ def _null(
     features: Sequence[NDArray[np.float32]],
     protocol: Protocol,
     seed: int,
+    code_of: Mapping[str, int],
     views: Views,
     progress: ProgressFunction,
     cancelled: CancelFunction,
@@ -489,6 +499,10 @@ def _null(
             check(cancelled)
             progress(Progress("Calibrating the null", done, total, "folds"))
 
+        # Dealt in the order of the true names: one seed gives one null, hashed names or not.
+        dealt = subject_folds(len(code_of), np.random.default_rng(seed))
+        fold_of_subject = np.empty_like(dealt)
+        fold_of_subject[[code_of[name] for name in sorted(code_of)]] = dealt
         return cross_fitted_null(
             features,
             reference.subjects,
@@ -497,6 +511,7 @@ def _null(
             seed,
             views=views,
             progress=fold_done,
+            fold_of_subject=fold_of_subject,
         )
     if protocol.whitening == "clip":
         with np.errstate(all="ignore"):
@@ -506,32 +521,43 @@ def _null(
 
 
 def _control(
-    gathered: _Gathered,
-    order: NDArray[np.int64],
-    codes: NDArray[np.int64],
+    keeper: _Keeper,
+    code_of: Mapping[str, int],
     match: Matcher,
     encoder: Encoder,
     seed: int,
     progress: ProgressFunction,
     cancelled: CancelFunction,
 ) -> Control:
-    code_of_row = np.empty_like(codes)
-    code_of_row[order] = codes
-    kept = np.array(sorted(gathered.kept))
-    sample = kept[
-        balanced_sample(code_of_row[kept], CONTROL_SLICES, np.random.default_rng([seed, 2]))
-    ]
+    subjects, pictures = keeper.drawn()
+    rank = {name: number for number, name in enumerate(sorted(set(subjects)))}
+    sample = balanced_sample(
+        [rank[name] for name in subjects], CONTROL_SLICES, np.random.default_rng([seed, 2])
+    )
+    truth = np.array([code_of[subjects[number]] for number in sample])
     similarity, named = {}, {}
-    for number, transformation in enumerate(TRANSFORMATIONS):
+    for step, transformation in enumerate(TRANSFORMATIONS):
         check(cancelled)
-        rng = np.random.default_rng([seed, 3, number])
-        disguised = np.stack([transformation.apply(gathered.kept[row], rng) for row in sample])
+        rng = np.random.default_rng([seed, 3, step])
+        disguised = np.stack([transformation.apply(pictures[number], rng) for number in sample])
         features = encoder.encode(disguised)
         matches = match(features)
         similarity[transformation.name] = matches.similarity
-        named[transformation.name] = float(np.mean(matches.subjects[:, 0] == code_of_row[sample]))
-        progress(Progress("Trying known copies", number + 1, len(TRANSFORMATIONS), "disguises"))
+        named[transformation.name] = float(np.mean(matches.subjects[:, 0] == truth))
+        progress(Progress("Trying known copies", step + 1, len(TRANSFORMATIONS), "disguises"))
     return Control(similarity, named)
+
+
+def _volume_codes(
+    gathered: _Gathered, order: NDArray[np.int64], anonymize: bool
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    codes = np.array(gathered.volume_codes, np.int64)[order]
+    if not anonymize:
+        return tuple(gathered.volumes), codes
+    # Numbered as the rows lie: the order of reading would give the names away.
+    number_of = {code: number for number, code in enumerate(dict.fromkeys(codes.tolist()))}
+    names = tuple(f"volume-{number + 1}" for number in range(len(number_of)))
+    return names, np.array([number_of[code] for code in codes.tolist()], np.int64)
 
 
 def _write_arrays(
@@ -539,12 +565,13 @@ def _write_arrays(
     gathered: _Gathered,
     order: NDArray[np.int64],
     codes: NDArray[np.int64],
+    volume_codes: NDArray[np.int64],
     null: Null,
     control: Control,
     options: CohortOptions,
 ) -> None:
     writer.array("subjects", codes)
-    writer.array("volumes", np.array(gathered.volume_codes, np.int64)[order])
+    writer.array("volumes", volume_codes)
     writer.array("indices", np.array(gathered.indices, np.int64)[order])
     writer.array("digests", np.array(gathered.digests, np.uint64)[order])
     writer.sources(["" if options.anonymize else gathered.sources[row] for row in order])
@@ -580,12 +607,15 @@ def _undefined(protocol: Protocol, reference: Reference, null: Null) -> list[str
     return sentences
 
 
-def _nothing_left(refused: tuple[tuple[str, str], ...]) -> str:
+def nothing_left(refused: Sequence[tuple[str, str]]) -> str:
+    """Say in a sentence why no input is left, given (path, sentence) of those that were refused."""
     if not refused:
         return "The inputs hold no image that can be used."
     place, why = refused[0]
-    more = f" So are {len(refused) - 1} more inputs." if len(refused) > 1 else ""
-    return f"{place} cannot be used: {why.rstrip('.')}.{more}"
+    sentence = why.rstrip(".") if place in why else f"{place} cannot be used: {why.rstrip('.')}"
+    more = len(refused) - 1
+    also = f", and {more} more input{'s' * (more != 1)} cannot be used either" if more else ""
+    return f"{sentence}{also}."
 
 
 def _now() -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,18 @@ INDEX = "cohort.json"
 SOURCES = "sources.txt"
 
 
+def cohort_path(path: str | Path) -> Path:
+    """Return the path with the ending of a cohort.
+
+    Raises:
+        CohortError: The path names no file.
+    """
+    path = Path(path)
+    if path.name in ("", ".."):
+        raise CohortError(f"'{path}' is no name for a cohort: give one such as C{SUFFIX}.")
+    return path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
+
+
 class CohortWriter:
     """A cohort in the making, in a folder beside its place; see ``writing``."""
 
@@ -44,8 +57,11 @@ class CohortWriter:
         Raises:
             CohortError: The disk is full or cannot be written.
         """
-        with _disk(self.folder):
-            np.save(self.folder / f"{name}.npy", content, allow_pickle=False)
+        with _disk(self.folder.parent):
+            # Not written straight from the array: numpy then loses the system's reason of failure.
+            buffer = io.BytesIO()
+            np.save(buffer, content, allow_pickle=False)
+            (self.folder / f"{name}.npy").write_bytes(buffer.getbuffer())
 
     def mapped(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Make an array on disk to be filled.
@@ -55,7 +71,7 @@ class CohortWriter:
         """
         path = self.folder / f"{name}.npy"
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        with _disk(self.folder):
+        with _disk(self.folder.parent):
             mapped = open_memmap(path, mode="w+", dtype=dtype, shape=shape)
             # Writing into a mapped file on a full disk kills the process: claim the space first.
             if hasattr(os, "posix_fallocate"):
@@ -65,6 +81,29 @@ class CohortWriter:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return mapped
 
+    @contextlib.contextmanager
+    def spool(self, path: Path) -> Iterator[Callable[[NDArray[Any]], None]]:
+        """Give a function that appends arrays to a file.
+
+        Raises:
+            CohortError: The disk is full or cannot be written.
+        """
+        with _disk(self.folder.parent):
+            path.parent.mkdir(exist_ok=True)
+            file = path.open("wb")
+
+        def append(content: NDArray[Any]) -> None:
+            with _disk(self.folder.parent):
+                file.write(np.ascontiguousarray(content).tobytes())
+                file.flush()
+
+        try:
+            yield append
+        finally:
+            # What could not be flushed has been complained of already.
+            with contextlib.suppress(OSError):
+                file.close()
+
     def whitener(self, layer: str, whitener: Whitener) -> None:
         """Write the whitener of one layer."""
         self.array(f"whitener.{layer}.mean", whitener.mean)
@@ -73,7 +112,7 @@ class CohortWriter:
 
     def sources(self, sources: list[str]) -> None:
         """Write the file of each slice, a JSON string per line."""
-        with _disk(self.folder):
+        with _disk(self.folder.parent):
             lines = "".join(json.dumps(source) + "\n" for source in sources)
             (self.folder / SOURCES).write_text(lines, encoding="ascii")
 
@@ -83,10 +122,10 @@ class CohortWriter:
             path.name: _sha256(path) for path in sorted(self.folder.iterdir()) if path.is_file()
         }
         content = {"facts": asdict(facts), "files": sums}
-        with _disk(self.folder):
+        with _disk(self.folder.parent):
             (self.folder / INDEX).write_text(
-                json.dumps({**content, "sha256": _checksum(content)}, indent=1, ensure_ascii=False),
-                encoding="utf-8",
+                json.dumps({**content, "sha256": _checksum(content)}, indent=1),
+                encoding="ascii",
             )
 
 
@@ -100,13 +139,14 @@ def writing(path: Path) -> Iterator[CohortWriter]:
     Raises:
         CohortError: The place is taken by something else or cannot be written.
     """
-    if path.exists() and not (path / INDEX).is_file():
-        raise CohortError(
-            f"{path} exists and is not a cohort: choose another name with --cohort, or remove it."
-        )
-    if not path.parent.is_dir():
-        raise CohortError(f"The folder {path.parent} does not exist: make it first.")
     with _disk(path.parent):
+        if path.exists() and not (path / INDEX).is_file():
+            raise CohortError(
+                f"{path} exists and is not a cohort: choose another name with --cohort, or remove "
+                "it."
+            )
+        if not path.parent.is_dir():
+            raise CohortError(f"The folder {path.parent} does not exist: make it first.")
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
         folder.chmod(0o777 & ~_umask())
@@ -121,15 +161,20 @@ def load_cohort(path: str | Path) -> Cohort:
     """Read a cohort, checking every byte; the large arrays stay on disk, memory-mapped.
 
     Args:
-        path: The folder NAME.micohort.
+        path: The folder NAME.micohort; the ending may be left out, as when it was built.
 
     Raises:
         CohortError: There is no cohort, it is damaged, or of another format version.
     """
     path = Path(path)
+    try:
+        if not path.exists():
+            if not cohort_path(path).exists():
+                raise CohortError(f"There is no cohort at {path}: build one, or check the path.")
+            path = cohort_path(path)
+    except OSError as error:
+        raise CohortError(f"The cohort {path} cannot be read: {error.strerror}.") from error
     index = path / INDEX
-    if not path.exists():
-        raise CohortError(f"There is no cohort at {path}: build one, or check the path.")
     if not index.is_file():
         raise CohortError(f"{path} is not a cohort: it has no {INDEX}.")
     try:
@@ -227,16 +272,17 @@ def _put(folder: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def _disk(folder: Path) -> Iterator[None]:
+    """Say what is wrong with the disk; ``folder`` is the one that holds the cohort."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise CohortError(
-                f"The disk is full while writing the cohort in {folder.parent}: make room and run "
+                f"The disk is full while writing the cohort in {folder}: make room and run "
                 "again; what was encoded is kept."
             ) from error
         raise CohortError(
-            f"The cohort cannot be written in {folder.parent}: {error.strerror or error}; choose "
+            f"The cohort cannot be written in {folder}: {error.strerror or error}; choose "
             "another place with --cohort."
         ) from error
 

@@ -75,6 +75,7 @@ def cross_fitted_null(
     *,
     views: Views = as_stored,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    fold_of_subject: NDArray[np.int64] | None = None,
 ) -> Null:
     """Score every reference slice against the other folds' subjects (METHOD.md section 3).
 
@@ -90,11 +91,13 @@ def cross_fitted_null(
         seed: Of the dealing into folds.
         views: The poses in which a query is seen.
         progress: Called with the number of finished folds and of all folds.
+        fold_of_subject: See ``subject_folds``; dealt by ``seed`` if None.
 
     Raises:
         CalibrationError: There are fewer than five subjects.
     """
-    fold_of_subject = subject_folds(subject_count, np.random.default_rng(seed))
+    if fold_of_subject is None:
+        fold_of_subject = subject_folds(subject_count, np.random.default_rng(seed))
     fold_of_slice = fold_of_subject[subjects]
     folds = int(fold_of_subject.max()) + 1
     fitters = [_Fitter(layer, fold_of_slice, folds, protocol.whitening) for layer in layers]
