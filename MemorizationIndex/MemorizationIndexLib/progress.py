@@ -15,12 +15,14 @@ class Progress:
         done: Units finished.
         total: Units to do, as far as known.
         unit: What is counted.
+        note: A sentence to be shown once and kept in sight; mostly empty.
     """
 
     stage: str
     done: int
     total: int
     unit: str = "slices"
+    note: str = ""
 
 
 class CancelledError(Exception):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from MemorizationIndexLib.encoders.device import DeviceChoice
 from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
 
 BUILTIN, MRI_CORE, AUTO = "builtin", "mri-core", "auto"
@@ -13,15 +15,49 @@ NAMES = (AUTO, BUILTIN, MRI_CORE)
 
 
 def resolve_encoder(name: str) -> str:
-    """Return the encoder that ``auto`` stands for; any other name is returned as it is.
+    """Return a name for a cohort to remember: without ``auto``, with the whole path of a file.
 
     ``auto`` is MRI-CORE where its weights are registered, else the built-in encoder.
     """
+    if name not in NAMES:
+        from MemorizationIndexLib.encoders.external import absolute_source
+
+        return absolute_source(name)
     if name != AUTO:
         return name
     from MemorizationIndexLib.encoders.weights import weights_state
 
     return MRI_CORE if weights_state().present else BUILTIN
+
+
+def choice_sentences(request: str, encoder: Encoder) -> str:
+    """Say which encoder a run uses on which device, and why, for people to read.
+
+    Args:
+        request: What was asked for; where that was ``auto``, the reason is told.
+        encoder: What was made of it.
+    """
+    from MemorizationIndexLib.encoders.weights import weights_state
+
+    because = f", chosen automatically: {weights_state().sentence()}" if request == AUTO else "."
+    sentences = f"Encoder: {encoder.name}{because}"
+    if encoder.name == BUILTIN:
+        return f"{sentences} Device: cpu, the only one it uses."
+    choice = getattr(encoder, "device", None)
+    # An encoder from a Python function keeps its device to itself.
+    if not isinstance(choice, DeviceChoice):
+        return sentences
+    return f"{sentences} Device: {choice.device}; {choice.reason}."
+
+
+def options_to_remake(encoder: Encoder, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that give the same features on another machine.
+
+    ``precision=auto`` depends on the device; what came of it does not.
+    """
+    if "precision" not in options:
+        return dict(options)
+    return {**options, "precision": str(getattr(encoder, "precision", options["precision"]))}
 
 
 def get_encoder(
