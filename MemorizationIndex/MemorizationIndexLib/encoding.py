@@ -13,7 +13,10 @@ from MemorizationIndexLib.images.volume import Slice
 from MemorizationIndexLib.index.poses import Pose
 
 BATCH = 128
-"""Slices handed to an encoder at once; it divides them further as its device needs."""
+"""Slices handed at once to an encoder that does not say how many it computes at once."""
+
+LEAST_BATCH = 16
+"""Fewer slices at once than this and reading the reference costs as much as the search itself."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,15 @@ class EncodedBatch:
 
 
 def encode_slices(
-    slices: Iterable[Slice], encoder: Encoder, poses: Sequence[Pose], batch: int = BATCH
+    slices: Iterable[Slice], encoder: Encoder, poses: Sequence[Pose], batch: int | None = None
 ) -> Iterator[EncodedBatch]:
-    """Encode slices under every pose, ``batch`` scorable slices at a time."""
+    """Encode slices under every pose, ``batch`` scorable slices at a time.
+
+    By default as many as the encoder computes at once, so that a slow one reports its progress and
+    hears of a cancellation within seconds.
+    """
+    if batch is None:
+        batch = max(LEAST_BATCH, min(BATCH, getattr(encoder, "batch", BATCH)))
     waiting: list[Slice] = []
     count = 0
     for one in slices:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
-from MemorizationIndexLib.encoders.external import load_external
+from MemorizationIndexLib.encoders.external import absolute_source, load_external
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
@@ -241,8 +241,17 @@ def test_a_function_that_gives_no_encoder_is_refused(own: Path, function: str, m
 
 
 def test_a_size_that_the_function_does_not_take_is_refused(own: Path):
-    with pytest.raises(EncoderError, match="takes no input_size"):
+    with pytest.raises(EncoderError, match="for 32 pixels, not for 64"):
         load_external(f"{own}:load", input_size=64)
+    # A cohort remembers the size of its encoder and asks for it.
+    assert load_external(f"{own}:load", input_size=32).input_size == 32
+
+
+def test_a_source_is_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    assert absolute_source("net.pt") == str(tmp_path / "net.pt")
+    assert absolute_source("own.py:load") == f"{tmp_path / 'own.py'}:load"
+    assert absolute_source("package.module:load") == "package.module:load"
 
 
 def test_places_that_are_not_there_are_refused(tmp_path: Path):

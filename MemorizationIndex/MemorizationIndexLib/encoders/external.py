@@ -48,6 +48,10 @@ from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
 
 INPUT_SIZE = 224
 CHANNELS = (1, 3)
+PYTHON_BATCH = 16
+"""Slices handed at once to a Python encoder without an attribute ``batch``; what an interrupted run
+has encoded is kept in such portions."""
+
 PATCH_SIZE = 16
 """What a token is taken to be for the size of a batch; the user's network is not known."""
 
@@ -91,6 +95,7 @@ class CheckedEncoder:
     widths: tuple[int, ...]
     input_size: int
     fingerprint: str
+    batch: int
     _inner: Encoder = field(repr=False)
 
     def encode(self, pixels: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
@@ -119,11 +124,27 @@ def load_external(
     Raises:
         EncoderError: It cannot be loaded or does not keep the protocol.
     """
+    place, function = _entry_point(source)
+    if function:
+        return load_python_encoder(place, function, input_size=input_size, device=device)
+    return load_torchscript(source, input_size=input_size, device=device, batch=batch)
+
+
+def absolute_source(source: str) -> str:
+    """Return the source with its file's whole path, so that it is found from any folder."""
+    place, function = _entry_point(source)
+    if not function:
+        return str(Path(source).absolute())
+    return f"{Path(place).absolute()}:{function}" if place.endswith(".py") else source
+
+
+def _entry_point(source: str) -> tuple[str, str]:
+    """Split ``place:function``; the function of a TorchScript file is empty."""
     place, colon, function = source.rpartition(":")
     # A drive letter (C:\\net.pt) is not an entry point.
     if colon and function.isidentifier() and len(place) > 1:
-        return load_python_encoder(place, function, input_size=input_size, device=device)
-    return load_torchscript(source, input_size=input_size, device=device, batch=batch)
+        return place, function
+    return source, ""
 
 
 def load_torchscript(
@@ -205,16 +226,12 @@ def load_python_encoder(
     if input_size is not None:
         options["input_size"] = input_size
     parameters = inspect.signature(make).parameters
-    if input_size is not None and "input_size" not in parameters:
-        raise EncoderError(
-            f"{spoken} takes no input_size, so the input size cannot be set from outside."
-        )
     made = _call(make, {k: v for k, v in options.items() if k in parameters}, spoken)
     if not isinstance(made, Encoder):
         lacking = [
             name
             for name in (*CheckedEncoder.__dataclass_fields__, "encode")
-            if name != "_inner" and not hasattr(made, name)
+            if name not in ("_inner", "batch") and not hasattr(made, name)
         ]
         raise EncoderError(
             f"{spoken} returned {type(made).__name__}, which is no encoder: it lacks "
@@ -228,7 +245,13 @@ def load_python_encoder(
         )
     if not isinstance(made.input_size, int) or made.input_size < 1:
         raise EncoderError(f"{spoken} has the input size {made.input_size!r}; give pixels, > 0.")
+    if input_size is not None and made.input_size != input_size:
+        raise EncoderError(
+            f"{spoken} made an encoder for {made.input_size} pixels, not for {input_size}; give it "
+            "a parameter input_size, or leave --input-size out."
+        )
     source = _source_digest(module)
+    batch = getattr(made, "batch", None)
     checked = CheckedEncoder(
         name=str(made.name),
         description=str(made.description),
@@ -236,6 +259,7 @@ def load_python_encoder(
         widths=widths,
         input_size=made.input_size,
         fingerprint=_fingerprint("python", function, source, str(made.fingerprint)),
+        batch=batch if isinstance(batch, int) and batch > 0 else PYTHON_BATCH,
         _inner=made,
     )
     side = made.input_size
