@@ -75,8 +75,8 @@ class AuditOptions:
     Attributes:
         alpha: Significance level.
         plane: A key of ``images.PLANES``; the cohort's if None.
-        encoder: As for ``encoders.get_encoder``; the cohort's if None. Needed only where an encoder of
-            the user's own lies elsewhere than when the cohort was built.
+        encoder: As for ``encoders.get_encoder``; the cohort's if None. Needed only where the
+            user's own encoder lies elsewhere than when the cohort was built.
         device: Where the encoder runs.
         cache: Whether features are kept for the next run.
         pictures: Whether pictures for the report are kept.
