@@ -318,7 +318,7 @@ def _conditions(
         undefined = int((~np.isfinite(copies)).sum() + (~np.isfinite(audited.clean)).sum())
         if undefined:
             notes[
-                f"{undefined} similarities are undefined with a cohort of {cohort}: a layer's cosine "
+                f"{undefined} similarities are undefined with a cohort of {cohort}, as a cosine "
                 "is negative; AUC is left out there."
             ] = None
             continue
