@@ -1,4 +1,4 @@
-"""What the extension factory sees: the lists of files, the metadata, and whether CMake configures."""
+"""What the extension factory sees: lists of files, metadata, and whether CMake configures."""
 
 from __future__ import annotations
 
@@ -60,12 +60,6 @@ def test_every_python_file_is_listed_and_no_other():
 
 def test_every_resource_is_listed_and_no_other():
     assert listed("MODULE_PYTHON_RESOURCES") == resources(), "run Testing/cmake_lists.py --write"
-
-
-def test_every_package_has_its_init_file():
-    folders = {Path(name).parent.as_posix() for name in scripts()}
-    missing = [folder for folder in folders if f"{folder}/__init__.py" not in scripts()]
-    assert not missing
 
 
 def test_the_metadata_pass_the_checks_of_the_extensions_index():

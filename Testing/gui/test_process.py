@@ -216,7 +216,7 @@ def test_a_launcher_does_not_leave_python_behind(slicer_app, tmp_path, monkeypat
         worker.start()
         pid = pid_in(pid_file, slicer_app)
         getattr(worker, how)()
-        assert slicer_app.wait(10, lambda: not worker.running)
+        assert slicer_app.wait(10, lambda worker=worker: not worker.running)
         assert slicer_app.wait(10, lambda pid=pid: not alive(pid)), how
 
 

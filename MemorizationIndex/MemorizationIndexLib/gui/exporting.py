@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..report.pseudonyms import hide_subjects
-from ..report.tables import write_slices_csv, write_summary_json, write_volumes_csv
 from ..results import AuditResult
 from .packages import ensure_report_packages
 
@@ -46,6 +44,9 @@ def export(
 
         write_report(result, path, hide_subjects=not show_subjects)
         return
+    from ..report.pseudonyms import hide_subjects
+    from ..report.tables import write_slices_csv, write_summary_json, write_volumes_csv
+
     write = {
         "slices": write_slices_csv,
         "volumes": write_volumes_csv,

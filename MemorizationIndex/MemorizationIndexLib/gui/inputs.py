@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,7 @@ def read_inputs(
 
 
 def show_inputs(
-    inputs: Sequence[AuditInput], result: AuditResult, *, show_subjects: bool = False
+    inputs: Iterable[AuditInput], result: AuditResult, *, show_subjects: bool = False
 ) -> tuple[list[SceneResult], list[str]]:
     """Write the results of all volumes that are finished into the scene.
 

@@ -53,7 +53,7 @@ class Panel:
         self._after: Callable[[Job, Outcome], None] = _nothing
         self._gui_tag: Any = None
         self._parameter_tag: int | None = None
-        self._updating = False
+        self._updating = self._closed = False
         self._facts: Any = None
         self._facts_key: tuple[str, float] | None = None
         self._facts_problem = ""
@@ -103,13 +103,15 @@ class Panel:
         self.results.leave_side_by_side()
 
     def close(self) -> None:
-        """End everything: the module is reloaded, unloaded or Slicer quits."""
+        """End everything: the module is reloaded, unloaded or Slicer quits; may come twice."""
+        if self._closed:
+            return
+        self._closed = True
         self._stop_job()
         self.set_parameter_node(None)
         self.results.close()
         self.setup.close()
         self._disconnect()
-        self._disconnect = _nothing
 
     def _stop_job(self) -> None:
         job, self.job = self.job, None
@@ -391,7 +393,7 @@ class Panel:
             self.say("", "")
 
     def _on_volume(self, result: AuditResult) -> None:
-        self.results.show(result)
+        self.results.show(result, complete=False)
 
     def _on_end(self, outcome: Outcome) -> None:
         job, self.job = self.job, None

@@ -123,7 +123,7 @@ class WorkerProcess:
         process.connect("finished(int,QProcess::ExitStatus)", self._on_finished)
         process.connect("errorOccurred(QProcess::ProcessError)", self._on_error)
         self._watch = qt.QTimer()
-        self._watch.setInterval(500)
+        self._watch.interval = 500
         self._watch.connect("timeout()", self._look)
         self._watch.start()
         self._heard = time.monotonic()

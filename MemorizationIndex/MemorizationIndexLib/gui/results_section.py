@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import qt
 import slicer
 import slicer.util
 from slicer.i18n import tr as _
@@ -32,7 +34,7 @@ from .rows import FLAGGED, Subjects, slice_in_words
 from .settings import set_setting, setting
 from .widgets import connect, menu_of
 
-PICTURE_SIDE = 96
+PICTURE_SIDE = 128
 
 
 class ResultsSection:
@@ -57,6 +59,7 @@ class ResultsSection:
         self._dialogs, self._say = dialogs, say
         self._inputs: list[AuditInput] = []
         self._shown: dict[str, SceneResult] = {}
+        self._written: set[str] = set()
         self._layout_before: int | None = None
         self._listed: list[str] = []
         self._listing = False
@@ -70,24 +73,26 @@ class ResultsSection:
                 (ui.resultVolumeComboBox, "currentIndexChanged(int)", self._on_volume_chosen),
                 (ui.showSubjectsCheckBox, "toggled(bool)", self._on_show_subjects),
                 (ui.plotButton, "clicked()", self.plot),
+                (ui.judgedButton, "toggled(bool)", self._on_judged),
             ]
         )
         self._refresh()
 
     def close(self) -> None:
         """Let go of the widgets."""
-        self.leave_side_by_side(restore=False)
+        self.leave_side_by_side()
         self.table.close()
         self._disconnect()
 
     def begin(self, inputs: Sequence[AuditInput]) -> None:
         """Take what is about to be checked; nothing is found yet."""
         self._inputs, self.result = list(inputs), None
+        self._written = set()
         self._refresh()
 
     def scene_closed(self) -> None:
-        """The nodes are gone; the numbers stay."""
-        self.leave_side_by_side(restore=False)
+        """The nodes go; the numbers stay."""
+        self.leave_side_by_side()
         self._shown = {}
 
     def count(self) -> tuple[int, int]:
@@ -95,10 +100,15 @@ class ResultsSection:
         finished = len({row.volume for row in self.result.slices}) if self.result else 0
         return finished, sum(len(one.names) for one in self._inputs)
 
-    def show(self, result: AuditResult) -> None:
-        """Show what is found so far, in the panel and in the scene."""
+    def show(self, result: AuditResult, *, complete: bool = True) -> None:
+        """Show what is found so far, in the panel and in the scene.
+
+        While it is not complete, only volumes that are new in it are written into the scene.
+        """
         self.result = result
-        shown, problems = show_inputs(self._inputs, result, show_subjects=self.show_subjects())
+        wanted = [one for one in self._inputs if complete or one.names[0] not in self._written]
+        shown, problems = show_inputs(wanted, result, show_subjects=self.show_subjects())
+        self._written |= {row.volume for row in result.slices}
         for one in shown:
             self._shown[one.volume.GetID()] = one
         self.names |= {row.nearest_subject or "" for row in result.slices}
@@ -121,13 +131,16 @@ class ResultsSection:
     def _refresh(self) -> None:
         ui, result = self.ui, self.result
         ui.resultsWidget.visible = result is not None
-        ui.limitsLabel.visible = result is not None
+        ui.judgedButton.visible = result is not None
+        ui.warningsLabel.visible = result is not None and bool(result.summary.warnings)
+        ui.judgedLabel.visible = result is not None and bool(ui.judgedButton.checked)
         if result is None:
             ui.findingLabel.text = _("Nothing has been checked yet.")
             self._fill_volumes([])
             return
         ui.findingLabel.text = f"<b>{_escaped(result.summary.finding)}</b>"
-        ui.limitsLabel.text = limits_in_words(result)
+        ui.warningsLabel.text = " ".join(f"⚠ {text}" for text in result.summary.warnings)
+        ui.judgedLabel.text = judgement_in_words(result)
         self._fill_volumes(list(dict.fromkeys(row.volume for row in result.slices)))
 
     def _fill_volumes(self, names: list[str]) -> None:
@@ -162,11 +175,15 @@ class ResultsSection:
         if self.result is not None and 0 <= index < len(self._listed):
             rows = [r for r in self.result.slices if r.volume == self._listed[index]]
         self.table.fill(rows, self._subjects())
-        self._show_pair(None)
+        self._show_pair(self.table.current())
 
     def _subjects(self) -> Subjects:
         rows = self.result.slices if self.result is not None else ()
         return Subjects(rows, self.show_subjects())
+
+    def _on_judged(self, shown: bool) -> None:
+        self.ui.judgedButton.arrowType = qt.Qt.DownArrow if shown else qt.Qt.RightArrow
+        self.ui.judgedLabel.visible = shown and self.result is not None
 
     def show_subjects(self) -> bool:
         """Return whether the names of reference subjects are shown."""
@@ -207,11 +224,11 @@ class ResultsSection:
         reference = None
         if row.nearest_row is not None:
             reference = result.reference_pictures.get(row.nearest_row)
-        for label, picture in (
-            (ui.queryPictureLabel, query),
-            (ui.referencePictureLabel, reference),
+        for title, label, picture in (
+            (ui.queryPictureTitle, ui.queryPictureLabel, query),
+            (ui.referencePictureTitle, ui.referencePictureLabel, reference),
         ):
-            label.visible = picture is not None
+            title.visible = label.visible = picture is not None
             if picture is not None:
                 label.setPixmap(pixmap(picture, PICTURE_SIDE - 4))
 
@@ -219,12 +236,13 @@ class ResultsSection:
         if self._layout_before is None:
             self._layout_before = show_side_by_side()
 
-    def leave_side_by_side(self, *, restore: bool = True) -> None:
+    def leave_side_by_side(self) -> None:
         """Go back to the views as they were before the reference was shown."""
         before, self._layout_before = self._layout_before, None
-        if before is not None and restore:
+        if before is not None:
             hide_reference()
-            restore_layout(before)
+            with contextlib.suppress(SceneError):
+                restore_layout(before)
 
     def apply_view_choices(self) -> None:
         """Filter the table and show or hide what is in the views, as chosen."""
@@ -309,15 +327,17 @@ class ResultsSection:
             self._say("information", text)
 
 
-def limits_in_words(result: AuditResult) -> str:
-    """Return what must stand beside the finding."""
+def judgement_in_words(result: AuditResult) -> str:
+    """Return what must stand beside the finding: rule, reference, encoder, and what it is not."""
     summary = result.summary
-    parts = [summary.rule]
-    parts.append(
+    parts = [
+        summary.rule,
         f"Reference: {summary.reference_slices} slices of {summary.reference_subjects} people, "
-        f"which can certify α = {summary.certifiable_alpha:.2g} at best."
-    )
-    parts += summary.warnings
+        f"which can certify α = {summary.certifiable_alpha:.2g} at best.",
+        f"Encoder {summary.encoder}: {summary.encoder_description}",
+        f"An exact copy would have an MI of {summary.exact_copy_mi:.1f}.",
+        "That no copy is found does not mean that the volume is private.",
+    ]
     return " ".join(part if part.endswith((".", "!", "?")) else f"{part}." for part in parts)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import qt
 
-from ..colors import Color
+from ..colors import oni_color, text_color
 from ..results import SliceResult
-from .rows import FLAGGED, Subjects, columns, foreground, row_colors
+from .rows import FLAGGED, ROW_TINT, Subjects, columns
 
 _ROLE = int(getattr(qt.Qt.UserRole, "value", qt.Qt.UserRole))
 KEY_ROLE, FLAG_ROLE, INDEX_ROLE = _ROLE, _ROLE + 1, _ROLE + 2
@@ -48,7 +48,8 @@ class ResultsTable:
         view.wordWrap = False
         view.horizontalScrollMode = qt.QAbstractItemView.ScrollPerPixel
         view.verticalHeader().hide()
-        view.horizontalHeader().setStretchLastSection(True)
+        view.verticalHeader().defaultSectionSize = view.fontMetrics().height() + 8
+        view.horizontalHeader().stretchLastSection = True
         # Kept: the view makes it anew with each model, and a Python slot must not outlive it.
         self._selection = view.selectionModel()
         self._selection.currentRowChanged.connect(self._on_current)
@@ -64,13 +65,13 @@ class ResultsTable:
 
     def fill(self, rows: Sequence[SliceResult], subjects: Subjects) -> None:
         """Show rows; the sorting and the filter stay."""
+        before = self.current()
         self._filling = True
         # Sorted once at the end, not after each cell.
         self.proxy.dynamicSortFilter = False
         try:
             self._rows = tuple(rows)
             shown = columns(subjects)
-            base = _color(self.view.palette.color(qt.QPalette.Base))
             self.model.clear()
             self.model.setColumnCount(len(shown))
             self.model.setRowCount(len(rows))
@@ -79,22 +80,34 @@ class ResultsTable:
                 header.setToolTip(one.tip)
                 self.model.setHorizontalHeaderItem(column, header)
             for index, row in enumerate(rows):
-                tint, full = row_colors(row, base)
+                tint = qt.QColor(*oni_color(row.oni))
+                tint.setAlphaF(ROW_TINT)
                 for column, one in enumerate(shown):
                     item = qt.QStandardItem(one.text(row))
                     item.setEditable(False)
                     item.setData(one.key(row), KEY_ROLE)
                     item.setData("1" if row.verdict in FLAGGED else "0", FLAG_ROLE)
                     item.setData(index, INDEX_ROLE)
-                    background = full if column == ONI_COLUMN else tint
-                    item.setBackground(qt.QBrush(qt.QColor(*background)))
-                    item.setForeground(qt.QBrush(qt.QColor(*foreground(background))))
+                    if row.oni is not None and column == ONI_COLUMN:
+                        color = oni_color(row.oni)
+                        item.setBackground(qt.QBrush(qt.QColor(*color)))
+                        item.setForeground(qt.QBrush(qt.QColor(*text_color(color))))
+                    elif row.oni is not None:
+                        item.setBackground(qt.QBrush(tint))
                     item.setToolTip(row.reason or one.tip)
                     self.model.setItem(index, column, item)
             self.view.resizeColumnsToContents()
+            self.proxy.dynamicSortFilter = True
+            if before is not None:
+                self._return_to(before)
         finally:
             self.proxy.dynamicSortFilter = True
             self._filling = False
+
+    def _return_to(self, before: SliceResult) -> None:
+        for place, row in enumerate(self.visible_rows()):
+            if (row.volume, row.slice) == (before.volume, before.slice):
+                self.view.setCurrentIndex(self.proxy.index(place, 0))
 
     def show_flagged_only(self, flagged_only: bool) -> None:
         """List only copies and suspicious slices, or all."""
@@ -127,7 +140,3 @@ class ResultsTable:
         if self._filling or not current.isValid():
             return
         self._on_row(self._rows[int(current.data(INDEX_ROLE))])
-
-
-def _color(color: Any) -> Color:
-    return color.red(), color.green(), color.blue()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..colors import Color, oni_color, text_color
 from ..results import AuditSummary, SliceResult, Verdict
 
 GRAVITY = {
@@ -17,8 +16,9 @@ GRAVITY = {
 FLAGGED = frozenset({Verdict.COPY, Verdict.SUSPICIOUS})
 # Sorts after every number, whichever way a person would want to see it: at the end.
 NO_NUMBER = 1e300
-ROW_TINT = 0.35
-"""How much of the ONI's color a row has; the ONI's own cell has all of it."""
+ROW_TINT = 0.25
+"""How much of the ONI's color a row has; the ONI's own cell has all of it. Little enough for the
+palette's own text to be read on it, light or dark."""
 
 
 @dataclass(frozen=True)
@@ -128,22 +128,6 @@ def columns(subjects: Subjects) -> tuple[Column, ...]:
             lambda r: _key(r.similarity),
         ),
     )
-
-
-def row_colors(row: SliceResult, base: Color) -> tuple[Color, Color]:
-    """Return the background of a row and of its ONI cell, over a table of the color ``base``."""
-    full = oni_color(row.oni)
-    if row.oni is None:
-        return base, base
-    red, green, blue = (
-        round(under + ROW_TINT * (over - under)) for under, over in zip(base, full, strict=True)
-    )
-    return (red, green, blue), full
-
-
-def foreground(background: Color) -> Color:
-    """Return the text color for a background."""
-    return text_color(background)
 
 
 def slice_in_words(row: SliceResult, summary: AuditSummary, subjects: Subjects) -> str:
