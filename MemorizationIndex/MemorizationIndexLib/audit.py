@@ -250,7 +250,11 @@ def _score(
         volumes=tuple(volumes),
         summary=summary,
         null=cohort.null.similarity if spread.defined else np.zeros(0),
-        control=cohort.control.similarity if spread.defined else {},
+        control={
+            name: values[np.isfinite(values)] for name, values in cohort.control.similarity.items()
+        }
+        if spread.defined
+        else {},
         statistics=similarity,
     )
     if options.pictures:

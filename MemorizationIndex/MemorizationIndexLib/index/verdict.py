@@ -92,14 +92,20 @@ def lowest_of_copies(similarity: NDArray[np.float64]) -> float:
     count, rank = len(similarity), 1
     while rank < count and bdtr(rank, count, MISSED) <= DOUBT:
         rank += 1
-    return float(np.sort(similarity)[rank - 1])
+    return float(np.sort(_undefined_as_lowest(similarity))[rank - 1])
+
+
+def _undefined_as_lowest(similarity: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.nan_to_num(similarity, nan=0.0)
 
 
 def verdicts(
     similarity: NDArray[np.float64], null: NDArray[np.float64], thresholds: Thresholds
 ) -> list[Verdict]:
     """Return the verdict of each scored slice."""
-    flagged = p_values(similarity, null) <= thresholds.level * (1 + 1e-12)
+    # Undefined similarities, which the published protocols know, are no evidence.
+    defined = np.isfinite(similarity)
+    flagged = defined & (p_values(similarity, null) <= thresholds.level * (1 + 1e-12))
     copy = np.inf if thresholds.copy is None else thresholds.copy
     return [
         Verdict.COPY if f and s >= copy else Verdict.SUSPICIOUS if f else Verdict.NO_EVIDENCE
@@ -125,7 +131,7 @@ def power(
                 description=transformation.description,
                 power_suspicious=float(np.mean([v is not Verdict.NO_EVIDENCE for v in found])),
                 power_copy=float(np.mean([v is Verdict.COPY for v in found])),
-                seen=bool(np.median(values) > thresholds.suspicious),
+                seen=bool(np.median(_undefined_as_lowest(values)) > thresholds.suspicious),
                 samples=len(values),
             )
         )
