@@ -62,6 +62,8 @@ class Moments:
     def without(self, part: Moments) -> Moments:
         """Return the moments of the rows that are not in ``part``, a subset of these rows."""
         count = self.count - part.count
+        if count == 0:
+            return Moments(0, np.zeros_like(self.mean), np.zeros_like(self.scatter))
         mean = (self.count * self.mean - part.count * part.mean) / count
         step = part.mean - mean
         weight = count * part.count / self.count
@@ -100,6 +102,8 @@ class Whitener:
 
 def oas_shrinkage(trace: float, trace_of_square: float, count: int, width: int) -> float:
     """Return the oracle-approximating shrinkage intensity (Chen et al. 2010, equation 23).
+
+    The terms in 2/D are left out, as is usual for wide features.
 
     Args:
         trace: Trace of the sample covariance.
