@@ -278,14 +278,13 @@ def run(folder: Path, stream: TextIO) -> int:
 def explain(error: BaseException) -> tuple[str, bool]:
     """Return an error as one sentence for people, and whether it is a defect of the program."""
     text = " ".join(str(error).split())
+    if _lacks_torch(error):
+        return (
+            f"PyTorch cannot be loaded ({text}); install it in Setup, or if it is installed, "
+            "uninstall it in the module PyTorch Utils, restart Slicer and install it again.",
+            False,
+        )
     if isinstance(error, ImportError):
-        missing = (getattr(error, "name", None) or "").partition(".")[0]
-        if missing == "torch" or "torch" in text:
-            return (
-                f"PyTorch cannot be loaded ({text}); install it in Setup, or if it is installed, "
-                "uninstall it in the module PyTorch Utils, restart Slicer and install it again.",
-                False,
-            )
         return f"A Python package cannot be loaded: {text}; install it and try again.", False
     if isinstance(error, MemoryError):
         return "There is not enough memory; close other programs or audit fewer volumes.", False
@@ -296,6 +295,20 @@ def explain(error: BaseException) -> tuple[str, bool]:
         # The library's own errors: each room raises its subclass with a sentence for people.
         return text, False
     return f"An unexpected error stopped the computation: {type(error).__name__}: {text}", True
+
+
+def _lacks_torch(error: BaseException) -> bool:
+    """Return whether PyTorch is missing, or failed while it was loaded, in whatever way."""
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "torch":
+        return True
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        module = str(frame.f_globals.get("__name__", ""))
+        if frame.f_code.co_name == "<module>" and module.partition(".")[0] == "torch":
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _stay_alive(reporter: Reporter, ended: threading.Event) -> None:

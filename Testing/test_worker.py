@@ -1,0 +1,316 @@
+"""The worker as a process: messages, results after each volume, odd folders, every failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from MemorizationIndexLib import worker
+from MemorizationIndexLib.exchange import read_result, read_volumes, write_volumes
+from MemorizationIndexLib.images.volume import Volume
+from MemorizationIndexLib.results import Verdict
+
+LIBRARY = Path(__file__).resolve().parents[1] / "MemorizationIndex"
+AFFINE = np.diag([1.8, 1.8, 7.0, 1.0])
+
+
+def work(folder, job, *, library=LIBRARY, prelude=""):
+    """Run a job as the module does; returns messages, exit status and standard error."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    command = [sys.executable, "-u", "-m", "MemorizationIndexLib.worker", str(folder)]
+    if prelude:
+        code = f"{prelude}\nimport sys\nfrom MemorizationIndexLib import worker\n"
+        code += f"sys.exit(worker.main([{str(folder)!r}]))"
+        command = [sys.executable, "-u", "-c", code]
+    process = subprocess.Popen(
+        command,
+        cwd=library,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    # Standard input stays open: the worker ends with it.
+    complaints = []
+    reader = threading.Thread(target=lambda: complaints.append(process.stderr.read()))
+    reader.start()
+    out = process.stdout.read()
+    process.wait(timeout=300)
+    reader.join()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        stream.close()
+    messages = [json.loads(line) for line in out.splitlines()]
+    return messages, process.returncode, complaints[0].decode("utf-8", "replace")
+
+
+@pytest.fixture(scope="module")
+def phantoms(tmp_path_factory):
+    """A small cohort of phantoms, and their heads by number."""
+    pytest.importorskip("torch", reason="needs torch")
+    from MemorizationIndexLib.phantoms import make_patient
+
+    folder = tmp_path_factory.mktemp("phantoms")
+    heads = [make_patient(number, slices=5, size=64) for number in range(8)]
+    volumes = [
+        Volume(f"p{number}", f"p{number}", head, AFFINE, f"p{number}")
+        for number, head in enumerate(heads)
+    ]
+    write_volumes(volumes, folder / "job" / "volumes")
+    job = {"kind": "build", "path": str(folder / "cohort.micohort"), "encoder": "builtin"}
+    messages, status, err = work(folder / "job", {**job, "thumbnails": True, "input_size": 64})
+    assert status == 0, err
+    assert messages[-1]["type"] == "finished"
+    return Path(messages[-1]["path"]), heads
+
+
+def query(name, array):
+    return Volume(name, name, array, AFFINE, name)
+
+
+def score_job(cohort, **changes):
+    return {"kind": "score", "cohort": str(cohort), "alpha": 0.05, "device": "cpu", **changes}
+
+
+def test_the_copies_are_found_and_told_volume_by_volume(phantoms, tmp_path):
+    cohort, heads = phantoms
+    from MemorizationIndexLib.phantoms import make_patient
+
+    fresh = make_patient(99, slices=5, size=64)
+    mixed = np.concatenate([np.zeros((1, 64, 64), np.float32), heads[3][:2], fresh[2:]])
+    write_volumes([query("copy", heads[2]), query("mixed", mixed)], tmp_path / "job" / "volumes")
+    messages, status, err = work(tmp_path / "job", score_job(cohort))
+    assert status == 0, err
+    kinds = [message["type"] for message in messages]
+    assert kinds[0] == "started" and kinds[-1] == "finished" and kinds.count("volume") == 1
+    partial = read_result(tmp_path / "job" / messages[kinds.index("volume")]["folder"])
+    result = read_result(tmp_path / "job" / "result")
+    assert {row.volume for row in partial.slices} == {"copy"}
+    assert [row.oni for row in partial.slices] == [row.oni for row in result.slices[:5]]
+    assert all(row.nearest_subject == "p2" for row in result.slices[:5])
+    found = [row.verdict for row in result.slices[5:]]
+    assert found[0] is Verdict.NOT_SCORED and Verdict.COPY not in found[3:]
+    assert [row.nearest_subject for row in result.slices[6:8]] == ["p3", "p3"]
+    reports = [m for m in messages if m["type"] == "progress" and m["stage"] == "Scoring"]
+    assert reports[-1]["done"] == reports[-1]["total"] == 11
+    assert [m["done"] for m in reports] == sorted(m["done"] for m in reports)
+
+
+def test_volumes_one_by_one_give_what_all_at_once_give(phantoms, tmp_path):
+    cohort, heads = phantoms
+    from MemorizationIndexLib.audit import AuditOptions, score_volumes
+
+    volumes = [query(f"q{n}", heads[n][::-1].copy() * 0.9) for n in range(3)]
+    write_volumes(volumes, tmp_path / "job" / "volumes")
+    _, status, err = work(tmp_path / "job", score_job(cohort))
+    assert status == 0, err
+    joined = read_result(tmp_path / "job" / "result")
+    rule = "by DICOM patient or name of the volume"
+    options = AuditOptions(alpha=0.05, device="cpu")
+    whole = score_volumes(volumes, cohort, subject_rule=rule, options=options)
+    assert [(r.volume, r.slice, r.verdict) for r in joined.slices] == [
+        (r.volume, r.slice, r.verdict) for r in whole.slices
+    ]
+    for name in ("similarity", "mi", "oni", "p_value", "q_value"):
+        np.testing.assert_allclose(
+            [getattr(r, name) for r in joined.slices],
+            [getattr(r, name) for r in whole.slices],
+            rtol=1e-5,
+        )
+    ignored = {"mean_oni", "created"}
+    before, after = (
+        {key: value for key, value in vars(r.summary).items() if key not in ignored}
+        for r in (whole, joined)
+    )
+    assert after == before
+    for before, after in zip(whole.volumes, joined.volumes, strict=True):
+        assert (after.volume, after.copies, after.longest_run) == (
+            before.volume,
+            before.copies,
+            before.longest_run,
+        )
+    np.testing.assert_allclose(joined.statistics, whole.statistics, rtol=1e-5)
+
+
+def test_a_volume_that_cannot_be_used_does_not_lose_the_others(phantoms, tmp_path):
+    cohort, heads = phantoms
+    flat = Volume("flat", "flat", np.ones((0, 4, 4), np.float32), AFFINE, "flat")
+    write_volumes([flat, query("good", heads[1])], tmp_path / "job" / "volumes")
+    messages, status, err = work(tmp_path / "job", score_job(cohort))
+    assert status == 0, err
+    result = read_result(tmp_path / "job" / "result")
+    assert {row.volume for row in result.slices} == {"good"}
+    assert any("flat" in path for path, _ in result.summary.refused)
+    assert any(m["type"] == "note" and "flat" in m["text"] for m in messages)
+
+
+def test_blank_and_non_finite_slices_are_not_scored_and_break_nothing(phantoms, tmp_path):
+    cohort, heads = phantoms
+    array = heads[4].copy()
+    array[0], array[1, :, :], array[2, :5, :5] = 0, np.nan, np.inf
+    write_volumes([query("odd", array)], tmp_path / "job" / "volumes")
+    _, status, err = work(tmp_path / "job", score_job(cohort))
+    assert status == 0, err
+    rows = read_result(tmp_path / "job" / "result").slices
+    assert [row.verdict is Verdict.NOT_SCORED for row in rows][:2] == [True, True]
+    assert all(np.isfinite(row.oni) for row in rows if row.oni is not None)
+    assert rows[0].reason and rows[1].reason
+
+
+def test_a_volume_of_blank_slices_only_is_a_result_not_an_error(phantoms, tmp_path):
+    cohort, _ = phantoms
+    write_volumes([query("blank", np.zeros((3, 8, 8)))], tmp_path / "job" / "volumes")
+    _, status, err = work(tmp_path / "job", score_job(cohort))
+    assert status == 0, err
+    rows = read_result(tmp_path / "job" / "result").slices
+    assert [row.verdict for row in rows] == [Verdict.NOT_SCORED] * 3
+
+
+def test_everything_works_in_a_folder_named_mueller_and_patient(phantoms, tmp_path):
+    cohort, heads = phantoms
+    home = tmp_path / 'Müller 患者 "O\'Neil"'
+    shutil.copytree(LIBRARY / "MemorizationIndexLib", home / "MemorizationIndexLib")
+    shutil.copytree(cohort, home / "Kohorte 患者.micohort")
+    name = "T1 \"post\" 'Gd' — 患者"
+    write_volumes([query(name, heads[0])], home / "job" / "volumes")
+    job = score_job(home / "Kohorte 患者.micohort")
+    _, status, err = work(home / "job", job, library=home)
+    assert status == 0, err
+    assert read_result(home / "job" / "result").slices[0].volume == name
+
+
+def test_what_a_library_prints_does_not_break_the_messages(tmp_path):
+    prelude = (
+        "from MemorizationIndexLib import worker\n"
+        "import os, sys\n"
+        "def noisy(*_):\n"
+        "    print('printed'); os.write(1, b'written \\xff\\n'); return {}\n"
+        "worker.JOBS['noisy'] = noisy"
+    )
+    messages, status, err = work(tmp_path / "job", {"kind": "noisy"}, prelude=prelude)
+    assert status == 0 and messages[-1] == {"type": "finished"}
+    assert "printed" in err and "written" in err
+
+
+def test_a_sign_of_life_comes_while_nothing_else_does(tmp_path):
+    prelude = (
+        "import time\n"
+        "from MemorizationIndexLib import worker\n"
+        "worker.HEARTBEAT = 0.05\n"
+        "worker.JOBS['slow'] = lambda *_: time.sleep(0.5) or {}"
+    )
+    messages, _, _ = work(tmp_path / "job", {"kind": "slow"}, prelude=prelude)
+    assert sum(message["type"] == "alive" for message in messages) >= 3
+
+
+def test_the_worker_ends_when_standard_input_closes(tmp_path):
+    (tmp_path / "job.json").write_text('{"kind": "slow"}')
+    code = (
+        "import time\nfrom MemorizationIndexLib import worker\n"
+        "worker.JOBS['slow'] = lambda *_: time.sleep(60)\n"
+        f"worker.main([{str(tmp_path)!r}])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=LIBRARY, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert json.loads(process.stdout.readline())["type"] == "started"
+    process.stdin.close()
+    began = time.monotonic()
+    assert process.wait(timeout=10) == 1 and time.monotonic() - began < 10
+    process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ({"kind": "score", "cohort": "/none.micohort", "alpha": 0.01}, "no cohort at"),
+        ({"kind": "build", "path": "x", "encoder": "builtin", "inputs": ["/none"]}, "/none"),
+        ({"kind": "register weights", "path": "/none.pth"}, "/none.pth"),
+    ],
+)
+def test_a_failure_is_one_sentence_and_no_defect(tmp_path, job, words):
+    pytest.importorskip("torch", reason="needs torch")
+    write_volumes([query("v", np.zeros((2, 4, 4)))], tmp_path / "job" / "volumes")
+    messages, status, err = work(tmp_path / "job", job)
+    assert status == 1 and messages[-1]["type"] == "failed"
+    assert words in messages[-1]["message"] and messages[-1]["unexpected"] is False
+    assert "Traceback" in err and "Traceback" not in messages[-1]["message"]
+
+
+def test_an_unknown_job_is_a_defect_and_says_so(tmp_path):
+    messages, status, _ = work(tmp_path / "job", {"kind": "cook"})
+    assert status == 1 and messages[-1]["unexpected"] is True
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        "raise ImportError('DLL load failed while importing _C')",
+        "import missing_dll",
+        "raise OSError(126, 'The specified module could not be found', 'c10.dll')",
+        "raise AttributeError('_ARRAY_API not found')",
+    ],
+)
+def test_a_broken_torch_is_told_with_its_remedy(tmp_path, break_it):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(break_it)
+    prelude = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
+    messages, status, _ = work(tmp_path / "job", {"kind": "check"}, prelude=prelude)
+    assert status == 1
+    assert "PyTorch Utils" in messages[-1]["message"]
+    assert messages[-1]["unexpected"] is False
+
+
+def test_the_check_runs_a_real_computation(tmp_path):
+    pytest.importorskip("torch", reason="needs torch")
+    messages, status, err = work(tmp_path / "job", {"kind": "check", "device": "cpu"})
+    assert status == 0, err
+    assert messages[-1]["device"] == "cpu" and "test computation" in messages[-1]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "unexpected"),
+    [
+        (MemoryError(), "not enough memory", False),
+        (OSError(28, "No space left on device", "/x"), "No space left on device (/x)", False),
+        (KeyError("x"), "KeyError", True),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), "Setup", False),
+    ],
+)
+def test_errors_in_words(error, words, unexpected):
+    message, found = worker.explain(error)
+    assert words in message and found is unexpected
+
+
+def test_the_demo_makes_a_cohort_and_a_volume(tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="needs torch")
+    pytest.importorskip("SimpleITK", reason="needs SimpleITK")
+    import functools
+    import io
+
+    from MemorizationIndexLib import phantoms
+    from MemorizationIndexLib.cohort import building
+
+    # The real numbers take half a minute.
+    small_options = functools.partial(building.CohortOptions, input_size=64)
+    monkeypatch.setattr(building, "CohortOptions", small_options)
+    for name in ("write_phantom_cohort", "write_synthetic_volume"):
+        full = getattr(phantoms, name)
+        small = {"patients": 6, "slices": 4, "size": 64}
+        if name == "write_synthetic_volume":
+            small |= {"copies": 2, "fresh": 2, "blank": 1}
+        monkeypatch.setattr(phantoms, name, lambda place, f=full, s=small: f(place, **s))
+    reporter = worker.Reporter(io.StringIO())
+    for _ in range(2):
+        returned = worker.demo({"folder": str(tmp_path / "demo")}, tmp_path, reporter)
+        assert Path(returned["cohort"]).is_dir()
+        assert len(read_volumes(Path(returned["volume"]))[0].array) == 6
