@@ -545,7 +545,7 @@ def _control(
         similarity[transformation.name] = matches.similarity
         named[transformation.name] = float(np.mean(matches.subjects[:, 0] == truth))
         progress(Progress("Trying known copies", step + 1, len(TRANSFORMATIONS), "disguises"))
-    return Control(similarity, named)
+    return Control(similarity, truth, named)
 
 
 def _volume_codes(
@@ -579,6 +579,7 @@ def _write_arrays(
     writer.array("null.subjects", null.subjects)
     for name, values in control.similarity.items():
         writer.array(f"control.{name}", values)
+    writer.array("control.subjects", control.subjects)
     if options.thumbnails:
         writer.array("thumbnails", np.stack([gathered.thumbnails[row] for row in order]))
 

@@ -240,6 +240,7 @@ def _assemble(path: Path, facts: CohortFacts) -> Cohort:
         null=Null(array("null.similarity"), array("null.subjects")),
         control=Control(
             {name: array(f"control.{name}") for name in facts.rightly_named},
+            array("control.subjects"),
             facts.rightly_named,
         ),
         thumbnails=(

@@ -82,10 +82,11 @@ def ncc(one: NDArray[np.float32], other: NDArray[np.float32], where: NDArray[np.
         return 0.0
     x -= x.mean()
     y -= y.mean()
-    spread_x, spread_y = np.sqrt(x @ x), np.sqrt(y @ y)
+    # No matrix products: BLAS would wake all its threads for these few numbers, many times over.
+    spread_x, spread_y = np.sqrt((x * x).sum()), np.sqrt((y * y).sum())
     if min(spread_x, spread_y) <= _FLAT * np.sqrt(x.size):
         return 0.0
-    return float(np.clip(x @ y / (spread_x * spread_y), -1.0, 1.0))
+    return float(np.clip((x * y).sum() / (spread_x * spread_y), -1.0, 1.0))
 
 
 def _local_mean(pixels: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -18,10 +18,12 @@ class Control:
 
     Attributes:
         similarity: By transformation name, each of shape (m,).
+        subjects: Code of the copied subject, the same order under every transformation, shape (m,).
         rightly_named: By transformation name, the share whose nearest subject is the copied one.
     """
 
     similarity: dict[str, NDArray[np.float64]]
+    subjects: NDArray[np.int64]
     rightly_named: dict[str, float]
 
 
