@@ -18,6 +18,12 @@ QUERY = "phantom-synthetic"
 COHORT = "phantoms.micohort"
 RESULTS = "results"
 
+PHANTOMS = 20
+"""Patients in the cohort."""
+
+SLICES = 6
+"""Slices of each: few enough that the demo takes seconds."""
+
 _CONTENT = {PATIENTS, QUERY, COHORT, RESULTS}
 
 
@@ -69,9 +75,9 @@ def run_demo(folder: str | Path, *, progress: ProgressFunction = quiet) -> Demon
     prepare_outputs(folder)
     progress(Progress("Making phantoms", 0, 0, "patients"))
     try:
-        write_phantom_cohort(folder / PATIENTS)
+        write_phantom_cohort(folder / PATIENTS, patients=PHANTOMS, slices=SLICES)
         (folder / QUERY).mkdir(exist_ok=True)
-        query, planted = write_synthetic_volume(folder / QUERY)
+        query, planted = write_synthetic_volume(folder / QUERY, patients=PHANTOMS, slices=SLICES)
     except OSError as error:
         raise OutputError(
             f"The phantoms cannot be written in {folder} ({error.strerror or error}): make room, "
