@@ -1,0 +1,366 @@
+"""A cohort against itself: slices, and whole subjects, that occur twice under different names."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from MemorizationIndexLib.cohort.building import CohortOptions, build_cohort
+from MemorizationIndexLib.cohort.cohort import Cohort
+from MemorizationIndexLib.encoders.encoder import Encoder
+from MemorizationIndexLib.encoders.registry import get_encoder
+from MemorizationIndexLib.index.poses import query_views
+from MemorizationIndexLib.index.protocols import CalibrationError
+from MemorizationIndexLib.index.verdict import find_thresholds, lowest_of_copies
+from MemorizationIndexLib.progress import (
+    CancelFunction,
+    Progress,
+    ProgressFunction,
+    check,
+    never,
+    quiet,
+)
+
+WHOLE = 0.5
+"""Share of the smaller subject's slices that must recur for two subjects to be one."""
+
+_QUERIES = 256
+
+
+@dataclass(frozen=True)
+class SlicePlace:
+    """A slice of the cohort.
+
+    Attributes:
+        subject: Its subject.
+        volume: Its volume.
+        slice: Its index in the volume.
+        source: The file it came from; empty if the cohort is anonymized.
+    """
+
+    subject: str
+    volume: str
+    slice: int
+    source: str
+
+
+@dataclass(frozen=True)
+class SlicePair:
+    """Two slices that are one.
+
+    Attributes:
+        first: Row of the first slice.
+        second: Row of the second slice, above ``first``.
+        similarity: Their similarity; 1 where the pixels are the same.
+        identical: Whether the pixels are the same.
+    """
+
+    first: int
+    second: int
+    similarity: float
+    identical: bool
+
+
+@dataclass(frozen=True)
+class SubjectPair:
+    """Two subjects that share slices.
+
+    Attributes:
+        first: Name of the first subject.
+        second: Name of the second subject.
+        shared: Slices of the one with fewer slices that recur in the other.
+        slices: Slices of the one with fewer slices.
+        similarity: Largest similarity of a pair of slices.
+        whole: Whether they are taken for one person: at least half of the slices recur.
+    """
+
+    first: str
+    second: str
+    shared: int
+    slices: int
+    similarity: float
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """What occurs twice.
+
+    Attributes:
+        places: Every slice by row.
+        pairs: Pairs of slices.
+        subject_pairs: Pairs of subjects, most shared first.
+        slice_clusters: Rows that are one slice, each cluster sorted.
+        subject_clusters: Names that are one person, each cluster sorted.
+        threshold: Similarity from which two slices of different subjects are one.
+        highest_clean: Largest similarity of slices of different subjects below it.
+        subjects: Number of subjects.
+        subject_rule: How the subjects were identified.
+        encoder: Name of the encoder.
+        refused: Inputs that were not read, as (path, sentence).
+        warnings: Sentences the user must know.
+    """
+
+    places: tuple[SlicePlace, ...]
+    pairs: tuple[SlicePair, ...]
+    subject_pairs: tuple[SubjectPair, ...]
+    slice_clusters: tuple[tuple[int, ...], ...]
+    subject_clusters: tuple[tuple[str, ...], ...]
+    threshold: float
+    highest_clean: float
+    subjects: int
+    subject_rule: str
+    encoder: str
+    refused: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+
+
+def find_duplicates(
+    inputs: str | Path | Sequence[str | Path],
+    *,
+    subjects: str | None = None,
+    any_modality: bool = False,
+    options: CohortOptions | None = None,
+    progress: ProgressFunction = quiet,
+    cancelled: CancelFunction = never,
+) -> Duplicates:
+    """Find what occurs twice among images; see ``duplicates_of``.
+
+    Args:
+        inputs: Files, folders or a manifest.csv; see ``images.find_images``.
+        subjects: Pattern that finds the subject in a path.
+        any_modality: Whether DICOM series other than MR are taken too.
+        options: How to encode; the cohort itself is not kept.
+        progress: Told of the progress.
+        cancelled: Asked between batches.
+
+    Raises:
+        ImageError: The inputs hold no usable image.
+        EncoderError: The encoder cannot be used.
+        CalibrationError: There are too few subjects, or known copies cannot be told apart.
+        CancelledError: ``cancelled`` said so.
+    """
+    with tempfile.TemporaryDirectory(prefix="memorization-index-") as folder:
+        cohort = build_cohort(
+            inputs,
+            Path(folder) / "self.micohort",
+            subjects=subjects,
+            any_modality=any_modality,
+            options=options,
+            progress=progress,
+            cancelled=cancelled,
+        )
+        return duplicates_of(cohort, progress=progress, cancelled=cancelled)
+
+
+def duplicates_of(
+    cohort: Cohort,
+    *,
+    encoder: Encoder | None = None,
+    progress: ProgressFunction = quiet,
+    cancelled: CancelFunction = never,
+) -> Duplicates:
+    """Find what occurs twice in a cohort.
+
+    Every slice is compared with the slices of all other subjects. Two slices are one if they are
+    as similar as a known copy is to its original (``verdict.find_thresholds``); the null is the
+    similarity of every slice to its nearest slice of another subject, without the duplicates
+    themselves. Within a subject neighbors are alike, and only equal pixels count.
+
+    Args:
+        cohort: The cohort; its known copies calibrate the threshold.
+        encoder: Its encoder, if it is at hand; only what it knows of flips is used.
+        progress: Told of the progress.
+        cancelled: Asked between blocks.
+
+    Raises:
+        CalibrationError: The cohort's protocol searches no copies by subject, or known copies
+            cannot be told from slices of different subjects.
+        EncoderError: The encoder cannot be made.
+        CancelledError: ``cancelled`` said so.
+    """
+    if cohort.protocol.null != "subjects":
+        raise CalibrationError(
+            f"Duplicates are searched under the protocol calibrated, and the cohort "
+            f"'{cohort.name}' was built for {cohort.facts.protocol}: build it again."
+        )
+    facts = cohort.facts
+    if encoder is None:
+        encoder = get_encoder(facts.encoder, input_size=facts.input_size, **facts.encoder_options)
+    codes = cohort.reference.subjects
+    lowest = sorted(lowest_of_copies(v) for v in cohort.control.similarity.values() if len(v))
+    nearest = np.zeros(cohort.slice_count)
+    similar: dict[tuple[int, int], float] = {}
+    for start, block in _comparisons(cohort, encoder, progress, cancelled):
+        nearest[start : start + len(block)] = block.max(axis=1)
+        # The threshold will be the lowest of known copies in some disguise.
+        for row, column in np.argwhere(block >= lowest[0]):
+            pair = (min(start + row, column), max(start + row, column))
+            similar[pair] = max(similar.get(pair, 0.0), float(block[row, column]))
+    threshold = _threshold(nearest, cohort.control.similarity, lowest)
+    pairs = _pairs(similar, threshold, cohort.digests)
+    places = tuple(
+        SlicePlace(
+            facts.subjects[int(codes[row])],
+            facts.volumes[int(cohort.volume_codes[row])],
+            int(cohort.indices[row]),
+            cohort.sources[row],
+        )
+        for row in range(cohort.slice_count)
+    )
+    subject_pairs = _subject_pairs(pairs, codes, facts.subjects)
+    clean = nearest[nearest < threshold]
+    return Duplicates(
+        places=places,
+        pairs=pairs,
+        subject_pairs=subject_pairs,
+        slice_clusters=tuple(
+            tuple(cluster) for cluster in clusters((p.first, p.second) for p in pairs)
+        ),
+        subject_clusters=tuple(
+            tuple(cluster)
+            for cluster in clusters((p.first, p.second) for p in subject_pairs if p.whole)
+        ),
+        threshold=threshold,
+        highest_clean=float(clean.max()) if len(clean) else 0.0,
+        subjects=cohort.subject_count,
+        subject_rule=facts.subject_rule,
+        encoder=facts.encoder,
+        refused=facts.refused,
+        warnings=facts.warnings,
+    )
+
+
+def clusters(pairs: Iterable[tuple]) -> list[list]:
+    """Return the connected groups of a graph given by its edges (union-find), each sorted.
+
+    Args:
+        pairs: Edges between hashable, sortable nodes.
+    """
+    parent: dict = {}
+
+    def root(node):  # type: ignore[no-untyped-def]
+        parent.setdefault(node, node)
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for first, second in pairs:
+        parent[root(first)] = root(second)
+    groups: dict = {}
+    for node in list(parent):
+        groups.setdefault(root(node), []).append(node)
+    return sorted(sorted(group) for group in groups.values())
+
+
+def _comparisons(
+    cohort: Cohort, encoder: Encoder, progress: ProgressFunction, cancelled: CancelFunction
+) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Give the first row of each block of slices and its similarity to all slices, (B, N).
+
+    Similarity within a subject is 0.
+    """
+    reference, codes, count = cohort.reference, cohort.reference.subjects, cohort.slice_count
+    views = query_views(encoder, robust=cohort.facts.robust)
+    layers = len(reference.rows)
+    for start in range(0, count, _QUERIES):
+        check(cancelled)
+        progress(Progress("Comparing the cohort with itself", start, count))
+        part = slice(start, start + _QUERIES)
+        features = [np.asarray(layer[0][part]) for layer in cohort.features]
+        seen = [reference.whiten(view) for view in views(features)]
+        best = np.zeros((len(seen[0][0]), count), np.float32)
+        for queries in seen:
+            for pose in range(len(reference.rows[0])):
+                joint = np.ones_like(best)
+                for query, rows in zip(queries, reference.rows, strict=True):
+                    joint *= np.maximum(query @ np.asarray(rows[pose]).T, 0.0)
+                np.maximum(best, joint, out=best)
+        best[codes[part, None] == codes[None]] = 0.0
+        yield start, best ** np.float32(1.0 / layers)
+    progress(Progress("Comparing the cohort with itself", count, count))
+
+
+def _threshold(
+    nearest: NDArray[np.float64], control: dict[str, NDArray[np.float64]], lowest: Sequence[float]
+) -> float:
+    """Return the similarity of known copies, seen against a null without the duplicates.
+
+    The null holds the duplicates that are sought. It is cut where known copies begin, in their
+    best disguise first, until it and the threshold that it gives agree.
+    """
+    for cut in reversed(lowest):
+        tried: set[float] = set()
+        while cut not in tried and np.any(nearest < cut):
+            tried.add(cut)
+            copy = find_thresholds(nearest[nearest < cut], control).copy
+            if copy is None:
+                break
+            if copy == cut:
+                return copy
+            cut = copy
+    raise CalibrationError(
+        "Duplicates cannot be found: no known copy stands clearly above the similarity of "
+        "different subjects; add subjects, or use a better encoder."
+    )
+
+
+def _pairs(
+    similar: dict[tuple[int, int], float], threshold: float, digests: NDArray[np.uint64]
+) -> tuple[SlicePair, ...]:
+    found = {pair: value for pair, value in similar.items() if value >= threshold}
+    for members in _equal(digests):
+        # Neighboring members suffice to join them all.
+        found.update({(int(a), int(b)): 1.0 for a, b in pairwise(members)})
+    return tuple(
+        SlicePair(int(a), int(b), min(value, 1.0), bool(digests[a] == digests[b]))
+        for (a, b), value in sorted(found.items())
+    )
+
+
+def _equal(digests: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
+    order = np.argsort(digests, kind="stable")
+    cuts = np.flatnonzero(np.diff(digests[order].astype(object)) != 0) + 1
+    for group in np.split(order, cuts):
+        if len(group) > 1:
+            yield np.sort(group)
+
+
+def _subject_pairs(
+    pairs: Sequence[SlicePair], codes: NDArray[np.int64], names: Sequence[str]
+) -> tuple[SubjectPair, ...]:
+    slices = Counter(int(code) for code in codes)
+    shared: dict[tuple[int, int], dict[int, set[int]]] = {}
+    highest: dict[tuple[int, int], float] = {}
+    for pair in pairs:
+        one, two = sorted(((int(codes[row]), row) for row in (pair.first, pair.second)))
+        if one[0] == two[0]:
+            continue
+        key = (one[0], two[0])
+        rows = shared.setdefault(key, {one[0]: set(), two[0]: set()})
+        rows[one[0]].add(one[1])
+        rows[two[0]].add(two[1])
+        highest[key] = max(highest.get(key, 0.0), pair.similarity)
+    found = []
+    for key, rows in shared.items():
+        smaller = min(key, key=lambda code: (slices[code], code))
+        recurring = len(rows[smaller])
+        found.append(
+            SubjectPair(
+                names[key[0]],
+                names[key[1]],
+                recurring,
+                slices[smaller],
+                highest[key],
+                recurring >= WHOLE * slices[smaller],
+            )
+        )
+    return tuple(sorted(found, key=lambda p: (-p.shared, -p.similarity, p.first, p.second)))
