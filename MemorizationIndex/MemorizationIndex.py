@@ -243,13 +243,17 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
             raise SceneError(" ".join(problems))
         return shown
 
-    def makePhantoms(self):
+    def makePhantoms(self, **options):
         """Make phantom patients, a cohort of them and a volume that copies some of their slices.
+
+        Args:
+            options: ``numbers`` (``patients``, ``slices``, ``size``) and ``input_size``, to make
+                less and faster.
 
         Returns:
             The volume's node, and the path of the cohort.
         """
-        job = self.demoJob()
+        job = self.demoJob(**options)
         job.start()
         job.wait()
         returned = job.outcome.returned
@@ -297,10 +301,10 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
             return Job(job, read_inputs(inputs, plane)[1])
         return Job({**job, "inputs": [str(each) for each in inputs]})
 
-    def demoJob(self):
-        """Return a job, not yet started, that makes the phantoms."""
+    def demoJob(self, **options):
+        """Return a job, not yet started, that makes the phantoms; see :meth:`makePhantoms`."""
         folder = Path(slicer.app.temporaryPath) / "MemorizationIndexPhantoms"
-        return self.workerJob({"kind": "demo", "folder": str(folder)})
+        return self.workerJob({"kind": "demo", "folder": str(folder), **options})
 
     def workerJob(self, job):
         """Return any other job of the worker, not yet started."""

@@ -214,7 +214,11 @@ def build(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
 
 
 def demo(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
-    """Make phantom patients, a cohort of them, and a volume that copies some of their slices."""
+    """Make phantom patients, a cohort of them, and a volume that copies some of their slices.
+
+    ``numbers`` may name other numbers than ``phantoms.write_phantom_cohort`` has by default, and
+    ``input_size`` another size for the encoder.
+    """
     from .cohort import build_cohort
     from .cohort.building import CohortOptions
     from .encoders.registry import BUILTIN
@@ -225,9 +229,12 @@ def demo(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     place = Path(job["folder"])
     shutil.rmtree(place, ignore_errors=True)
     reporter.progress("Making phantoms", 0, 0, "")
-    write_phantom_cohort(place / "training")
-    path, _ = write_synthetic_volume(place / "synthetic")
-    options = CohortOptions(encoder=BUILTIN, thumbnails=True, cache=False)
+    numbers = job.get("numbers", {})
+    write_phantom_cohort(place / "training", **numbers)
+    path, _ = write_synthetic_volume(place / "synthetic", **numbers)
+    options = CohortOptions(
+        encoder=BUILTIN, input_size=job.get("input_size"), thumbnails=True, cache=False
+    )
     cohort = build_cohort(
         place / "training", place / "phantoms.micohort", options=options, progress=reporter.told
     )
