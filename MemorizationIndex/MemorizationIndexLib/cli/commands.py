@@ -6,11 +6,10 @@ import argparse
 import dataclasses
 import json
 import sys
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from MemorizationIndexLib.cli.notes import refusals, said_warnings, warn
 from MemorizationIndexLib.cli.progress import progress_bars
 from MemorizationIndexLib.results import AuditResult, Verdict
 
@@ -25,7 +24,7 @@ def build(given: argparse.Namespace) -> int:
         for name in ("position_embedding", "pooling", "precision")
         if (value := getattr(given, name)) is not None
     }
-    with _said_warnings(), progress_bars(given.quiet) as progress:
+    with said_warnings(), progress_bars(given.quiet) as progress:
         cohort = build_cohort(
             given.inputs,
             given.cohort,
@@ -47,9 +46,9 @@ def build(given: argparse.Namespace) -> int:
             progress=progress,
         )
     facts = cohort.facts
-    _warn(_refusals(facts.refused))
+    warn(refusals(facts.refused))
     if not given.quiet:
-        _warn(facts.warnings)
+        warn(facts.warnings)
         print(f"Subjects: {facts.subject_rule}.")
         print(f"Encoder:  {facts.encoder} ({facts.encoder_description}).")
         print(
@@ -68,7 +67,7 @@ def score(given: argparse.Namespace) -> int:
     from MemorizationIndexLib.outputs import prepare_outputs, write_outputs
 
     prepare_outputs(given.out)
-    with _said_warnings(), progress_bars(given.quiet) as progress:
+    with said_warnings(), progress_bars(given.quiet) as progress:
         result = audit.score(
             given.inputs,
             given.cohort,
@@ -86,9 +85,9 @@ def score(given: argparse.Namespace) -> int:
         )
     written = write_outputs(result, given.out, hide_subjects=given.hide_subjects)
     summary = result.summary
-    _warn(_refusals(summary.refused))
+    warn(refusals(summary.refused))
     if not given.quiet:
-        _warn(summary.warnings)
+        warn(summary.warnings)
         print(f"Subjects: {summary.subject_rule}.")
         print(f"Finding:  {summary.finding}")
         print(f"Report:   {written[-1]}")
@@ -149,7 +148,7 @@ def show(given: argparse.Namespace) -> int:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:<{width}}  {value}")
-    for sentence in [*facts.warnings, *_refusals(facts.refused)]:
+    for sentence in [*facts.warnings, *refusals(facts.refused)]:
         print(f"{'Note':<{width}}  {sentence}")
     return 0
 
@@ -158,10 +157,10 @@ def demo(given: argparse.Namespace) -> int:
     """Audit phantom patients."""
     from MemorizationIndexLib import demo as demonstration
 
-    with _said_warnings(), progress_bars(given.quiet) as progress:
+    with said_warnings(), progress_bars(given.quiet) as progress:
         found = demonstration.run_demo(given.out, progress=progress)
     if not given.quiet:
-        _warn(found.result.summary.warnings)
+        warn(found.result.summary.warnings)
         print("These are phantoms: made-up patients, not people.")
         print(f"Cohort:   {found.cohort}")
         print(f"Images:   {found.query} ({found.planted} slices in it are disguised copies)")
@@ -222,16 +221,6 @@ def _ask(question: str) -> bool:
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _warn(sentences: Iterable[str]) -> None:
-    for sentence in dict.fromkeys(sentences):
-        print(f"memorization-index: note: {sentence}", file=sys.stderr)
-
-
-def _refusals(refused: Sequence[tuple[str, str]]) -> Iterator[str]:
-    for place, why in refused:
-        yield why if not place or Path(place).name in why else f"{place}: {why}"
-
-
 def _refused_code(
     inputs: Sequence[str], sources: Iterable[str], refused: Sequence[tuple[str, str]]
 ) -> int:
@@ -247,12 +236,3 @@ def _refused_code(
             print(f"memorization-index: nothing in {name} could be used.", file=sys.stderr)
             return 2
     return 0
-
-
-@contextmanager
-def _said_warnings() -> Iterator[None]:
-    """Print what the library warns of as notes, once each, without file and line."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        yield
-    _warn(str(one.message) for one in caught if issubclass(one.category, UserWarning))
