@@ -19,11 +19,20 @@ from MemorizationIndexLib.encoders.cache import CachedEncoder, open_cache
 from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.encoders.registry import choice_sentences, get_encoder
 from MemorizationIndexLib.encoding import encode_slices
+from MemorizationIndexLib.evidence.errors import EvidenceError
+from MemorizationIndexLib.evidence.flagged import (
+    MOST_VERIFIED,
+    FlaggedSlice,
+    reduced,
+    verify_flagged,
+)
+from MemorizationIndexLib.evidence.runs import longest_run
+from MemorizationIndexLib.evidence.share import estimate_share
 from MemorizationIndexLib.images.finding import find_images
 from MemorizationIndexLib.images.streaming import Refuse, stream_images, stream_volumes
 from MemorizationIndexLib.images.volume import ImageError, Slice, Volume
 from MemorizationIndexLib.index.matching import make_matcher
-from MemorizationIndexLib.index.poses import Pose, query_views
+from MemorizationIndexLib.index.poses import FLIPS, Pose, query_views, reference_poses, seen_pose
 from MemorizationIndexLib.index.protocols import CalibrationError
 from MemorizationIndexLib.index.scores import (
     memorization_index,
@@ -52,6 +61,7 @@ from MemorizationIndexLib.progress import (
 from MemorizationIndexLib.results import (
     AuditResult,
     AuditSummary,
+    MatchPictures,
     SliceResult,
     Verdict,
     VolumeResult,
@@ -80,6 +90,7 @@ class AuditOptions:
         device: Where the encoder runs.
         cache: Whether features are kept for the next run.
         pictures: Whether pictures for the report are kept.
+        verify: Whether the match of each flagged slice is laid over it, where its image is at hand.
     """
 
     alpha: float = ALPHA
@@ -88,6 +99,7 @@ class AuditOptions:
     device: str = "auto"
     cache: bool = True
     pictures: bool = True
+    verify: bool = True
 
 
 def score(
@@ -204,6 +216,7 @@ class _Scored:
     matches: list[Matches] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     pictures: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
+    flagged: dict[int, NDArray[np.float32]] = field(default_factory=dict)
 
     def joined(self, name: str) -> NDArray:
         return np.concatenate([getattr(m, name) for m in self.matches])
@@ -232,19 +245,30 @@ def _score(
         note = choice_sentences(name, encoder)
         progress(Progress("Loading the encoder", 0, 0, "", note))
     check_encoder(cohort, encoder)
-    scored = _match(queries, cohort, options, encoder, progress, cancelled)
-    protocol = cohort.protocol
-    spread = null_spread(cohort.null.similarity, protocol)
-    if spread.defined:
-        thresholds = find_thresholds(
-            cohort.null.similarity, cohort.control.similarity, options.alpha
-        )
-        slices, similarity = _slice_results(scored, cohort, thresholds)
+    spread = null_spread(cohort.null.similarity, cohort.protocol)
+    thresholds = (
+        find_thresholds(cohort.null.similarity, cohort.control.similarity, options.alpha)
+        if spread.defined
+        else None
+    )
+    scored = _match(queries, cohort, options, encoder, thresholds, progress, cancelled)
+    poses = _poses(scored, cohort, encoder)
+    if thresholds is not None:
+        slices, similarity = _slice_results(scored, cohort, thresholds, poses)
     else:
-        thresholds = None
         slices, similarity = _undefined_results(scored, cohort), np.zeros(0)
+    match_pictures: dict[tuple[str, int], MatchPictures] = {}
+    verification = ""
+    if options.verify:
+        slices, match_pictures, verification = _verified(
+            scored, slices, poses, cohort, encoder, options, progress, cancelled
+        )
     volumes = _volume_results(slices)
     summary = _summarize(queries, scored, cohort, options, encoder, thresholds, slices, volumes)
+    summary = replace(
+        with_share(summary, slices, similarity, cohort),
+        verification=verification,
+    )
     result = AuditResult(
         slices=tuple(slices),
         volumes=tuple(volumes),
@@ -263,6 +287,7 @@ def _score(
             result,
             pictures=_pictures(scored, slices),
             reference_pictures=_reference_pictures(cohort, slices),
+            match_pictures=match_pictures,
         )
     return result
 
@@ -272,6 +297,7 @@ def _match(
     cohort: Cohort,
     options: AuditOptions,
     encoder: Encoder,
+    thresholds: Thresholds | None,
     progress: ProgressFunction,
     cancelled: CancelFunction,
 ) -> _Scored:
@@ -289,6 +315,7 @@ def _match(
         lambda place, why: scored.refused.append((place, why)),
     )
     gallery = _Gallery()
+    keeper = _FlaggedKeeper(thresholds)
     with CachedEncoder(encoder, open_cache(limit=None if options.cache else 0)) as cached:
         for batch in encode_slices(stream, cached, (Pose(),)):
             check(cancelled)
@@ -296,16 +323,19 @@ def _match(
             scored.matches.append(matches)
             first = len(scored.slices)
             numbers = [n for n, one in enumerate(batch.slices, first) if one.pixels is not None]
-            if options.pictures:
-                for number, one, similarity in zip(
-                    numbers, batch.scored, matches.similarity, strict=True
-                ):
-                    assert one.pixels is not None
+            for number, one, similarity in zip(
+                numbers, batch.scored, matches.similarity, strict=True
+            ):
+                assert one.pixels is not None
+                if options.pictures:
                     gallery.offer(number, float(np.nan_to_num(similarity)), one.pixels)
+                if options.verify:
+                    keeper.offer(number, float(np.nan_to_num(similarity)), one.pixels)
             scored.slices += [replace(one, pixels=None) for one in batch.slices]
             done = len(scored.slices)
             progress(Progress("Scoring", done, max(done, queries.slice_count)))
     scored.pictures = gallery.pictures
+    scored.flagged = keeper.most_similar()
     if not scored.slices:
         raise ImageError(nothing_left([*queries.refused, *scored.refused]))
     return scored
@@ -327,8 +357,75 @@ class _Gallery:
                 del self.pictures[dropped], self.similarity[dropped]
 
 
+class _FlaggedKeeper:
+    """The flagged slices to be verified, the most similar ones if there are many."""
+
+    def __init__(self, thresholds: Thresholds | None) -> None:
+        self.above = np.inf if thresholds is None else thresholds.suspicious
+        self.kept: dict[int, tuple[float, NDArray[np.float32]]] = {}
+
+    def offer(self, number: int, similarity: float, pixels: NDArray[np.float32]) -> None:
+        if similarity > self.above:
+            self.kept[number] = similarity, reduced(pixels)
+            if len(self.kept) >= 2 * MOST_VERIFIED:
+                self.kept = {number: self.kept[number] for number in self._ranked()}
+
+    def most_similar(self) -> dict[int, NDArray[np.float32]]:
+        return {number: self.kept[number][1] for number in self._ranked()}
+
+    def _ranked(self) -> list[int]:
+        return sorted(self.kept, key=lambda number: -self.kept[number][0])[:MOST_VERIFIED]
+
+
+def _poses(scored: _Scored, cohort: Cohort, encoder: Encoder) -> list[Pose]:
+    """Return how each slice with a match stands to it."""
+    stored = reference_poses(encoder, robust=cohort.facts.robust)
+    return [
+        seen_pose(stored[int(row) // cohort.slice_count], FLIPS[int(view)])
+        for row, view in zip(scored.joined("rows"), scored.joined("poses"), strict=True)
+    ]
+
+
+def _verified(
+    scored: _Scored,
+    slices: list[SliceResult],
+    poses: Sequence[Pose],
+    cohort: Cohort,
+    encoder: Encoder,
+    options: AuditOptions,
+    progress: ProgressFunction,
+    cancelled: CancelFunction,
+) -> tuple[list[SliceResult], dict[tuple[str, int], MatchPictures], str]:
+    """Return the results with those that were verified, pictures of matches, and the rule."""
+    matched = [number for number, one in enumerate(scored.slices) if not one.reason]
+    pose_of = dict(zip(matched, poses, strict=True))
+    numbers = [
+        number
+        for number in _by_suspicion(slices)
+        if number in scored.flagged and slices[number].verdict in FLAGGED
+    ]
+    flagged = [
+        FlaggedSlice(scored.flagged[number], row, pose_of[number])
+        for number in numbers
+        if (row := slices[number].nearest_row) is not None
+    ]
+    found = verify_flagged(
+        flagged, cohort, encoder, alpha=options.alpha, progress=progress, cancelled=cancelled
+    )
+    slices, pictures = list(slices), {}
+    for position, one in found.slices.items():
+        number = numbers[position]
+        slices[number] = replace(slices[number], ssim=one.ssim, ncc=one.ncc, verified=one.verified)
+        if one.pictures is not None:
+            pictures[slices[number].volume, slices[number].slice] = one.pictures
+    sentence = found.sentence
+    if sum(one.verdict in FLAGGED for one in slices) > len(flagged):
+        sentence += f" Only the {len(flagged)} most suspicious slices were tried."
+    return slices, pictures, sentence
+
+
 def _slice_results(
-    scored: _Scored, cohort: Cohort, thresholds: Thresholds
+    scored: _Scored, cohort: Cohort, thresholds: Thresholds, poses: Sequence[Pose]
 ) -> tuple[list[SliceResult], NDArray[np.float64]]:
     facts, null = cohort.facts, cohort.null.similarity
     similarity = scored.joined("similarity")
@@ -385,6 +482,7 @@ def _slice_results(
                 consensus=int(consensus[number]),
                 layer_similarity=tuple(float(value) for value in layer_similarity[number]),
                 source=one.source,
+                pose=poses[number].label,
             )
         )
     return results, similarity[defined]
@@ -406,6 +504,8 @@ def _not_scored(one: Slice, reason: str) -> SliceResult:
     )
 
 
+FLAGGED = (Verdict.COPY, Verdict.SUSPICIOUS)
+
 _GRAVITY = (Verdict.COPY, Verdict.SUSPICIOUS, Verdict.NO_EVIDENCE, Verdict.NOT_SCORED)
 
 
@@ -419,7 +519,7 @@ def _volume_results(slices: Sequence[SliceResult]) -> list[VolumeResult]:
 def _volume_result(volume: str, members: list[SliceResult]) -> VolumeResult:
     scored = [one for one in members if one.oni is not None]
     values = [one.oni for one in scored if one.oni is not None]
-    flagged = [one for one in scored if one.verdict in (Verdict.COPY, Verdict.SUSPICIOUS)]
+    flagged = [one for one in scored if one.verdict in FLAGGED]
     named = Counter(one.nearest_subject for one in flagged)
     return VolumeResult(
         volume=volume,
@@ -432,22 +532,14 @@ def _volume_result(volume: str, members: list[SliceResult]) -> VolumeResult:
         mean_oni=float(np.mean(values)) if values else None,
         lowest_oni=min(values) if values else None,
         nearest_subject=named.most_common(1)[0][0] if named else None,
-        longest_run=_longest_run(members),
+        # Rows, not slice indices: they count on where each slice is a volume of its own.
+        longest_run=longest_run(
+            [one.verdict in FLAGGED for one in scored],
+            [one.nearest_subject for one in scored],
+            [one.nearest_row for one in scored],
+        ).length,
         verdict=next(v for v in _GRAVITY if any(one.verdict is v for one in members)),
     )
-
-
-def _longest_run(members: Sequence[SliceResult]) -> int:
-    longest = length = 0
-    subject: str | None = None
-    for one in members:
-        if one.verdict not in (Verdict.COPY, Verdict.SUSPICIOUS):
-            length, subject = 0, None
-            continue
-        length = length + 1 if one.nearest_subject == subject else 1
-        subject = one.nearest_subject
-        longest = max(longest, length)
-    return longest
 
 
 def _summarize(
@@ -510,6 +602,41 @@ def _summarize(
         ),
         version=__version__,
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+def with_share(
+    summary: AuditSummary,
+    slices: Sequence[SliceResult],
+    statistics: NDArray[np.float64],
+    cohort: Cohort,
+) -> AuditSummary:
+    """Return the summary with the estimated share of copies, or why there is none.
+
+    Args:
+        summary: Of these slices.
+        slices: All slices.
+        statistics: Statistic of each scored slice, in the order of ``slices``.
+        cohort: The cohort they were compared with.
+    """
+    if not len(statistics):
+        return replace(summary, share_note="no slice was scored")
+    known = {name: np.isfinite(values) for name, values in cohort.control.similarity.items()}
+    try:
+        share = estimate_share(
+            statistics,
+            [one.volume for one in slices if one.similarity is not None],
+            cohort.null.similarity,
+            {name: cohort.control.similarity[name][kept] for name, kept in known.items()},
+            seed=cohort.facts.seed,
+            null_subjects=cohort.null.subjects,
+            control_subjects={name: cohort.control.subjects[kept] for name, kept in known.items()},
+            alpha=summary.alpha,
+        )
+    except EvidenceError as error:
+        return replace(summary, share=None, share_low=None, share_high=None, share_note=str(error))
+    return replace(
+        summary, share=share.estimate, share_low=share.low, share_high=share.high, share_note=""
     )
 
 

@@ -46,6 +46,10 @@ class SliceResult:
         consensus: How many layers name the nearest slice's subject as the nearest.
         layer_similarity: Largest cosine per layer, in the order of ``AuditSummary.layers``.
         source: File the slice came from.
+        pose: How the query stands to the nearest reference slice, in words; empty if as it is.
+        ssim: Mean SSIM with that slice laid over the query; None if it was not.
+        ncc: Normalised cross-correlation with it laid over the query; None if it was not.
+        verified: Whether both stand out from pairs of different patients; None if not tried.
     """
 
     volume: str
@@ -66,6 +70,10 @@ class SliceResult:
     consensus: int | None = None
     layer_similarity: tuple[float, ...] = ()
     source: str = ""
+    pose: str = ""
+    ssim: float | None = None
+    ncc: float | None = None
+    verified: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,8 @@ class VolumeResult:
         mean_oni: Mean ONI of the scored slices; None if nothing was scored.
         lowest_oni: Lowest ONI of the scored slices; None if nothing was scored.
         nearest_subject: The subject that most flagged slices copy; None without flagged slices.
-        longest_run: Longest run of consecutive flagged slices that name one subject.
+        longest_run: Longest run of consecutive flagged slices, unscored ones left out, whose
+            matches advance through one reference subject.
         verdict: The gravest verdict among its slices.
     """
 
@@ -160,6 +169,12 @@ class AuditSummary:
         warnings: Sentences the reader must know.
         version: Version of this library.
         created: Time of the audit, ISO 8601, UTC.
+        share: Estimated share of copies in the set; None where it cannot be estimated.
+        share_low: Lower end of its 95 % interval.
+        share_high: Upper end of it.
+        share_note: Why there is no estimate; empty if there is one.
+        verification: The rule of verification, or why matches were not verified; empty if there
+            was nothing to verify.
     """
 
     finding: str
@@ -195,6 +210,30 @@ class AuditSummary:
     warnings: tuple[str, ...]
     version: str
     created: str
+    share: float | None = None
+    share_low: float | None = None
+    share_high: float | None = None
+    share_note: str = ""
+    verification: str = ""
+
+
+@dataclass(frozen=True)
+class MatchPictures:
+    """A match laid over the query, to look at.
+
+    Attributes:
+        query: The query, uint8 (P, P).
+        match: The match laid over it, black where it does not reach, uint8 (P, P).
+        difference: Query minus match, 128 where equal, uint8 (P, P).
+        checkerboard: Fields of the query and the match in turn, uint8 (P, P).
+        similarity: How alike they are around each pixel, float32 (P, P) in [0, 1].
+    """
+
+    query: NDArray[np.uint8]
+    match: NDArray[np.uint8]
+    difference: NDArray[np.uint8]
+    checkerboard: NDArray[np.uint8]
+    similarity: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -211,6 +250,7 @@ class AuditResult:
             the scale of ``null`` and ``control``.
         pictures: Thumbnails, uint8 (P, P), by (volume, slice) of the query.
         reference_pictures: Thumbnails, uint8 (P, P), by reference row.
+        match_pictures: Matches of the most suspicious flagged slices, by (volume, slice).
     """
 
     slices: tuple[SliceResult, ...]
@@ -221,3 +261,4 @@ class AuditResult:
     statistics: NDArray[np.float64]
     pictures: dict[tuple[str, int], NDArray[np.uint8]] = field(default_factory=dict)
     reference_pictures: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
+    match_pictures: dict[tuple[str, int], MatchPictures] = field(default_factory=dict)

@@ -157,6 +157,11 @@ def parser() -> argparse.ArgumentParser:
         help="exit with 3 if a slice has this verdict or a graver one",
     )
     score.add_argument(
+        "--no-verify",
+        action="store_true",
+        help="do not lay the matches of flagged slices over them; quicker",
+    )
+    score.add_argument(
         "--hide-subjects",
         action="store_true",
         help="leave subject names and pictures out of the report",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,7 @@ class Cohort:
         null: Similarities of slices that cannot be copies.
         control: Similarities of known copies.
         thumbnails: uint8 (N, T, T), or None.
+        memory: What was worked out from it and need not be again while it is loaded.
     """
 
     path: Path
@@ -105,6 +107,7 @@ class Cohort:
     null: Null
     control: Control
     thumbnails: NDArray[np.uint8] | None = field(default=None)
+    memory: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def name(self) -> str:

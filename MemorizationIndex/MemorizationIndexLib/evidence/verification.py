@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,11 @@ class Verification:
 
 
 def verification_null(
-    pairs: Iterable[tuple[Pixels, Pixels]], *, alpha: float = _ALPHA, flips: bool = True
+    pairs: Iterable[tuple[Pixels, Pixels]],
+    *,
+    alpha: float = _ALPHA,
+    flips: bool = True,
+    starts: Iterable[tuple[str, float] | None] | None = None,
 ) -> VerificationNull:
     """Register pairs of different patients and collect their SSIM and NCC.
 
@@ -91,6 +96,7 @@ def verification_null(
         pairs: (query, reference), float32 (S, S) in [0, 1], of two different subjects.
         alpha: Significance level in (0, 1).
         flips: As it will be for :func:`verify`: the null must search as the query does.
+        starts: A known pose of each pair, as for :func:`verify`; None where none is known.
 
     Raises:
         EvidenceError: Fewer than 10 pairs, ``alpha`` out of range, or slices that
@@ -98,7 +104,12 @@ def verification_null(
     """
     if not 0.0 < alpha < 1.0:
         raise EvidenceError(f"The significance level is {alpha}; give a number between 0 and 1.")
-    registered = [register(query, reference, flips=flips) for query, reference in pairs]
+    registered = [
+        register(query, reference, flips=flips, start=start)
+        for (query, reference), start in zip(
+            pairs, repeat(None) if starts is None else starts, strict=False
+        )
+    ]
     if len(registered) < _LEAST_PAIRS:
         raise EvidenceError(
             f"The null of a verification has {len(registered)} pairs of different patients; give "

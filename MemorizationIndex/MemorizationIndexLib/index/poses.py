@@ -66,6 +66,24 @@ class Pose:
         return np.ascontiguousarray(turned, dtype=np.float32)
 
 
+def seen_pose(reference: Pose, view: Pose) -> Pose:
+    """Return how a query stands to the slice it matched: the slice in this pose is like the query.
+
+    Args:
+        reference: The pose of the stored row that matched.
+        view: The flip under which the query matched it, one of ``FLIPS``.
+    """
+    mirrored = view.horizontal != view.vertical
+    x, y = reference.center
+    return Pose(
+        -reference.rotation if mirrored and reference.rotation else reference.rotation,
+        reference.horizontal != view.horizontal,
+        reference.vertical != view.vertical,
+        reference.window,
+        (-x if view.horizontal else x, -y if view.vertical else y),
+    )
+
+
 ROTATIONS = (0.0, 4.0, -4.0)
 """A copy turned by up to 6° lies within 2° of one of these."""
 
