@@ -16,6 +16,7 @@ from MemorizationIndexLib.exchange import (
     write_volumes,
 )
 from MemorizationIndexLib.images.volume import Volume
+from MemorizationIndexLib.results import MatchPictures
 from report.example_result import example
 
 
@@ -45,6 +46,9 @@ def test_nan_and_infinity_are_voxels_like_others(tmp_path):
 
 def test_a_result_comes_back_the_same(tmp_path):
     result = example()
+    picture = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    match = MatchPictures(picture, picture + 1, picture + 2, picture + 3, picture / np.float32(12))
+    result = dataclasses.replace(result, match_pictures={("synthetic-01", 3): match})
     write_result(result, tmp_path / "result")
     again = read_result(tmp_path / "result")
     assert again.slices == result.slices and again.volumes == result.volumes
@@ -54,6 +58,10 @@ def test_a_result_comes_back_the_same(tmp_path):
     assert list(again.control) == list(result.control)
     for kind, values in result.control.items():
         np.testing.assert_array_equal(again.control[kind], values)
+    for name, values in vars(match).items():
+        again_values = getattr(again.match_pictures["synthetic-01", 3], name)
+        assert again_values.dtype == values.dtype
+        np.testing.assert_array_equal(again_values, values)
     for before, after in (
         (result.pictures, again.pictures),
         (result.reference_pictures, again.reference_pictures),

@@ -22,6 +22,7 @@ from .images.volume import Volume
 from .results import (
     AuditResult,
     AuditSummary,
+    MatchPictures,
     SliceResult,
     TransformationPower,
     Verdict,
@@ -102,6 +103,7 @@ def write_result(result: AuditResult, folder: Path) -> None:
             "control": list(result.control),
             "pictures": [list(key) for key in result.pictures],
             "reference_pictures": [int(row) for row in result.reference_pictures],
+            "match_pictures": [list(key) for key in result.match_pictures],
         }
         _save(partial / NULL, result.null, "the null")
         _save(partial / STATISTICS, result.statistics, "the statistics")
@@ -111,6 +113,8 @@ def write_result(result: AuditResult, folder: Path) -> None:
             _save(partial / f"picture{number}.npy", picture, "a picture")
         for row, picture in result.reference_pictures.items():
             _save(partial / f"reference{int(row)}.npy", picture, "a picture")
+        for number, match in enumerate(result.match_pictures.values()):
+            np.savez(partial / f"match{number}.npz", **vars(match))
         _write_json(partial / RESULT_FILE, document)
 
 
@@ -154,9 +158,18 @@ def read_result(folder: Path) -> AuditResult:
             reference_pictures={
                 row: _load(folder / f"reference{row}.npy") for row in document["reference_pictures"]
             },
+            match_pictures={
+                (volume, index): _match(folder / f"match{number}.npz")
+                for number, (volume, index) in enumerate(document["match_pictures"])
+            },
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ExchangeError(f"The result in {folder} is damaged: {error}; run again.") from error
+
+
+def _match(path: Path) -> MatchPictures:
+    with np.load(path, allow_pickle=False) as arrays:
+        return MatchPictures(**dict(arrays))
 
 
 def _slice(entry: dict[str, Any]) -> SliceResult:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .audit import doubts, finding_sentence
+from .audit import doubts, finding_sentence, with_share
 from .cohort.cohort import Cohort
 from .index.scores import null_spread, q_values
 from .index.verdict import find_thresholds
@@ -52,15 +52,22 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
         subject_rule=f"{subjects} subjects, {first.subject_rule.partition(', ')[2]}",
         refused=tuple(one for result in results for one in result.summary.refused),
         warnings=(*cohort.facts.warnings, *warnings),
+        verification=" ".join(
+            dict.fromkeys(r.summary.verification for r in results if r.summary.verification)
+        ),
     )
+    statistics = np.concatenate([result.statistics for result in results])
     return dataclasses.replace(
         results[0],
         slices=tuple(slices),
         volumes=volumes,
-        summary=summary,
-        statistics=np.concatenate([result.statistics for result in results]),
+        summary=with_share(summary, slices, statistics, cohort),
+        statistics=statistics,
         pictures={key: one for result in results for key, one in result.pictures.items()},
         reference_pictures={
             row: one for result in results for row, one in result.reference_pictures.items()
+        },
+        match_pictures={
+            key: one for result in results for key, one in result.match_pictures.items()
         },
     )

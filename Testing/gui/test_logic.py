@@ -97,7 +97,10 @@ def test_the_same_image_stored_in_another_order_gets_the_same_scores(logic, coho
             ("across", index),
             ("mirrored", index),
         ):
-            assert found[name][other] == pytest.approx(found["plain"][index], abs=1e-5), (name, index)
+            assert found[name][other] == pytest.approx(found["plain"][index], abs=1e-5), (
+                name,
+                index,
+            )
     logic.showResult(nodes, result)
 
 

@@ -12,7 +12,7 @@ import slicer
 import slicer.util
 from slicer.i18n import tr as _
 
-from ..results import AuditResult, SliceResult
+from ..results import AuditResult, AuditSummary, SliceResult
 from ..scene.errors import SceneError
 from ..scene.navigation import jump_to_slice
 from ..scene.overlay import hide_overlay, show_overlay
@@ -336,9 +336,22 @@ def judgement_in_words(result: AuditResult) -> str:
         f"which can certify α = {summary.certifiable_alpha:.2g} at best.",
         f"Encoder {summary.encoder}: {summary.encoder_description}",
         f"An exact copy would have an MI of {summary.exact_copy_mi:.1f}.",
+        share_in_words(summary),
+        summary.verification,
         "That no copy is found does not mean that the volume is private.",
     ]
+    parts = [part for part in parts if part]
     return " ".join(part if part.endswith((".", "!", "?")) else f"{part}." for part in parts)
+
+
+def share_in_words(summary: AuditSummary) -> str:
+    """Return the estimated share of copies; empty where it cannot be estimated."""
+    if summary.share is None or summary.share_low is None or summary.share_high is None:
+        return ""
+    return (
+        f"An estimated {summary.share:.0%} of the slices are copies (95 % interval "
+        f"{summary.share_low:.0%} to {summary.share_high:.0%})."
+    )
 
 
 def _escaped(text: str) -> str:

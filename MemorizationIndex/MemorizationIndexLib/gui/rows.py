@@ -137,9 +137,12 @@ def slice_in_words(row: SliceResult, summary: AuditSummary, subjects: Subjects) 
     parts = [f"Slice {row.slice}: {row.verdict.value}."]
     if row.nearest_subject is not None:
         place = "" if row.nearest_slice is None else f", slice {row.nearest_slice}"
-        parts.append(f"Nearest: {subjects.text(row)}{place}.")
+        pose = f", {row.pose}" if row.pose else ""
+        parts.append(f"Nearest: {subjects.text(row)}{place}{pose}.")
     if row.consensus is not None and summary.layers:
         parts.append(f"{row.consensus} of {len(summary.layers)} layers agree.")
+    if row.verified is not None:
+        parts.append("Laid over it, it fits." if row.verified else "Laid over it, it does not fit.")
     if row.q_value is not None:
         parts.append(f"q = {p_value(row.q_value)}.")
     return " ".join(parts)
