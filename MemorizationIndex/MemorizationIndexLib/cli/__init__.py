@@ -46,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     from MemorizationIndexLib.cohort.cohort import CohortError
+    from MemorizationIndexLib.curation import CurationError
     from MemorizationIndexLib.encoders.encoder import EncoderError
+    from MemorizationIndexLib.evaluation.features import EvaluationError
     from MemorizationIndexLib.images.volume import ImageError
     from MemorizationIndexLib.index.protocols import CalibrationError
     from MemorizationIndexLib.outputs import OutputError
@@ -58,7 +60,9 @@ def _run(given: argparse.Namespace) -> int:
     except (
         CalibrationError,
         CohortError,
+        CurationError,
         EncoderError,
+        EvaluationError,
         ImageError,
         OutputError,
         PhantomError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from MemorizationIndexLib.cli import commands
+from MemorizationIndexLib.cli import commands, evaluate
 from MemorizationIndexLib.encoders.registry import AUTO
 from MemorizationIndexLib.images.slicing import PLANES
 from MemorizationIndexLib.index.protocols import PROTOCOLS
@@ -59,6 +59,42 @@ exit codes: 0 done, 2 bad input, 3 a slice met --fail-on
 examples:
   memorization-index score synthetic/ --cohort training.micohort --out results/
   memorization-index score fake.nii.gz --cohort c.micohort --out r/ --fail-on copy
+"""
+
+_EVALUATE = """\
+How well does it work on your images? Splits each DATA by subject into reference and test, plants
+copies in every disguise, and counts what is found, beside the field's own measures (FID, KID, C_T,
+AuthPct, Vendi) and the figures published for the index. Each DATA (folder, file or manifest.csv)
+is one dataset of at least 10 subjects. Writes into --out:
+  evaluation.md  every table and figure on one page
+  tables/        the tables as CSV and Markdown
+  figures/       the figures as PDF, SVG and PNG
+  trials/        finished trials: an interrupted run goes on from there
+
+examples:
+  memorization-index evaluate brain/ knee/ --out evaluation/
+  memorization-index evaluate scans/ --out e/ --protocol calibrated --protocol reference
+"""
+
+_CURATE = """\
+Write the set that 'score' looked at without the slices it dropped, into a new folder. The images
+themselves are never touched. A 2D image with a dropped verdict is left out; of a NumPy stack the
+slices with one; a volume, a DICOM folder or a file of several pages with one is left out as a
+whole. Beside the images lie manifest.csv (what was kept) and dropped.csv (what was not, and why).
+
+examples:
+  memorization-index curate results/ --to cleaned/
+  memorization-index curate results/ --to cleaned/ --drop copy --link
+"""
+
+_DUPLICATES = f"""\
+Compare images with themselves: which slices, and which whole subjects, occur twice under different
+names? Flips, small rotations and crops are seen through. Two slices of different subjects are one
+if they are as alike as known copies are; within a subject only equal pixels count.
+
+{_INPUTS}
+example:
+  memorization-index duplicates training/ --out twice/
 """
 
 
@@ -172,6 +208,84 @@ def parser() -> argparse.ArgumentParser:
     show.set_defaults(run=commands.show)
     show.add_argument("cohort", type=Path, metavar="C.micohort")
     show.add_argument("--json", action="store_true", help="as JSON")
+
+    curate = _command(sub, "curate", "write a set without its copies", _CURATE)
+    curate.set_defaults(run=evaluate.curate)
+    curate.add_argument("result", type=Path, metavar="RESULT", help="the folder that score wrote")
+    curate.add_argument(
+        "--to", required=True, type=Path, metavar="DIR", help="a new folder for the cleaned set"
+    )
+    curate.add_argument(
+        "--drop",
+        type=evaluate.verdict_list,
+        default="copy,suspicious",
+        metavar="VERDICTS",
+        help="verdicts to leave out, separated by commas (default: copy,suspicious)",
+    )
+    how = curate.add_mutually_exclusive_group()
+    how.add_argument(
+        "--link", action="store_true", help="link unchanged files; a change to one changes both"
+    )
+    how.add_argument("--copy", dest="link", action="store_false", help="copy files (the default)")
+    _add_quiet(curate)
+
+    duplicates = _command(
+        sub, "duplicates", "find slices and subjects that occur twice", _DUPLICATES
+    )
+    duplicates.set_defaults(run=evaluate.duplicates)
+    _add_inputs(duplicates)
+    duplicates.add_argument(
+        "--out", type=Path, metavar="DIR", help="write duplicates.csv and duplicates.json there"
+    )
+    duplicates.add_argument(
+        "--encoder", default=AUTO, metavar="NAME", help="as for build (default: auto)"
+    )
+    duplicates.add_argument(
+        "--plane", default="auto", choices=list(PLANES), help="how to cut volumes (default: auto)"
+    )
+    _add_computing(duplicates)
+
+    trial = _command(sub, "evaluate", "measure how well it works on your images", _EVALUATE)
+    trial.set_defaults(run=evaluate.evaluate)
+    trial.add_argument("data", nargs="+", type=Path, metavar="DATA", help="one dataset each")
+    trial.add_argument("--out", required=True, type=Path, metavar="DIR", help="where results go")
+    trial.add_argument(
+        "--encoder", default=AUTO, metavar="NAME", help="as for build (default: auto)"
+    )
+    trial.add_argument(
+        "--protocol",
+        action="append",
+        choices=list(PROTOCOLS),
+        help="may be given several times, to run protocols side by side (default: calibrated)",
+    )
+    trial.add_argument(
+        "--seeds", type=_positive, default=5, metavar="N", help="splits of each DATA (default: 5)"
+    )
+    trial.add_argument(
+        "--slices-per-subject",
+        type=evaluate.whole_number,
+        default=20,
+        metavar="N",
+        help="most slices of one subject, taken evenly; 0 for all (default: 20)",
+    )
+    trial.add_argument(
+        "--subjects",
+        metavar="PATTERN",
+        help="regular expression that finds the subject in a path; its first group is the name",
+    )
+    trial.add_argument(
+        "--plane", default="auto", choices=list(PLANES), help="how to cut volumes (default: auto)"
+    )
+    trial.add_argument(
+        "--input-size", type=_positive, metavar="PIXELS", help="side of the encoded slices"
+    )
+    trial.add_argument(
+        "--robust",
+        action=argparse.BooleanOptionalAction,
+        help="search flips, small rotations and crops too, where the protocol allows it (default: "
+        "where the encoder makes it cheap)",
+    )
+    _add_computing(trial)
 
     demo = _command(
         sub,

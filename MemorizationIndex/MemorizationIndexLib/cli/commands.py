@@ -80,6 +80,7 @@ def score(given: argparse.Namespace) -> int:
                 device=given.device,
                 cache=not given.no_cache,
                 pictures=not given.hide_subjects,
+                verify=not given.no_verify,
             ),
             progress=progress,
         )

@@ -1,0 +1,146 @@
+"""What occurs twice, in words and as tables."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from MemorizationIndexLib.duplicates import Duplicates, SlicePlace
+from MemorizationIndexLib.outputs import OutputError, prepare_outputs
+from MemorizationIndexLib.report.tables import guard
+from MemorizationIndexLib.report.writing import write_whole
+
+CSV, JSON = "duplicates.csv", "duplicates.json"
+
+_LISTED = 20
+_COLUMNS = (
+    "cluster",
+    "subject",
+    "volume",
+    "slice",
+    "source",
+    "same_person",
+    "similarity",
+    "identical",
+)
+
+
+def duplicates_in_words(found: Duplicates) -> Iterator[str]:
+    """Give what was found, line by line, at most twenty of a kind."""
+    if not found.pairs:
+        yield (
+            f"Finding:  No slice of the {found.subjects} subjects occurs twice; the most similar "
+            f"slices of different subjects reach {found.highest_clean:.3f}, copies "
+            f"{found.threshold:.3f} and more."
+        )
+        return
+    slices = sum(len(cluster) for cluster in found.slice_clusters)
+    yield (
+        f"Finding:  {len(found.subject_clusters)} groups of subjects are one person under several "
+        f"names; {slices} slices occur more than once, in {len(found.slice_clusters)} groups."
+    )
+    for cluster in found.subject_clusters[:_LISTED]:
+        yield f"  one person: {', '.join(cluster)}"
+    part = [pair for pair in found.subject_pairs if not pair.whole]
+    for pair in part[:_LISTED]:
+        yield (
+            f"  shared slices: {pair.first} and {pair.second}, {pair.shared} of {pair.slices} "
+            f"(similarity {pair.similarity:.3f})"
+        )
+    within = [
+        pair
+        for pair in found.pairs
+        if found.places[pair.first].subject == found.places[pair.second].subject
+    ]
+    for one in within[:_LISTED]:
+        first, second = found.places[one.first], found.places[one.second]
+        yield f"  same picture twice in {first.subject}: {_name(first)} and {_name(second)}"
+    hidden = sum(max(0, len(kind) - _LISTED) for kind in (found.subject_clusters, part, within))
+    if hidden:
+        yield f"  and {hidden} more; --out DIR writes them all"
+
+
+def write_duplicates(found: Duplicates, folder: str | Path) -> tuple[Path, ...]:
+    """Write duplicates.csv (a row per slice that occurs twice) and duplicates.json (everything).
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    folder = prepare_outputs(folder)
+    try:
+        write_whole(folder / CSV, _csv(found))
+        text = json.dumps(_content(found), indent=1, ensure_ascii=False, allow_nan=False)
+        write_whole(folder / JSON, text + "\n")
+    except OSError as error:
+        raise OutputError(
+            f"Nothing can be written in {folder} ({error.strerror or error}): choose another place "
+            "with --out."
+        ) from error
+    return folder / CSV, folder / JSON
+
+
+def _csv(found: Duplicates) -> str:
+    person = {
+        name: number
+        for number, cluster in enumerate(found.subject_clusters, start=1)
+        for name in cluster
+    }
+    best: dict[int, tuple[float, bool]] = {}
+    for pair in found.pairs:
+        for row in (pair.first, pair.second):
+            best[row] = max(best.get(row, (0.0, False)), (pair.similarity, pair.identical))
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer)
+    writer.writerow(_COLUMNS)
+    for number, cluster in enumerate(found.slice_clusters, start=1):
+        for row in cluster:
+            place = found.places[row]
+            similarity, identical = best[row]
+            writer.writerow(
+                [
+                    number,
+                    guard(place.subject),
+                    guard(place.volume),
+                    place.slice,
+                    guard(place.source),
+                    person.get(place.subject, ""),
+                    repr(similarity),
+                    "yes" if identical else "no",
+                ]
+            )
+    return buffer.getvalue()
+
+
+def _content(found: Duplicates) -> dict[str, object]:
+    def place(row: int) -> dict[str, object]:
+        return dataclasses.asdict(found.places[row])
+
+    return {
+        "subjects": found.subjects,
+        "subject_rule": found.subject_rule,
+        "encoder": found.encoder,
+        "threshold": found.threshold,
+        "highest_clean": found.highest_clean,
+        "subject_clusters": found.subject_clusters,
+        "subject_pairs": [dataclasses.asdict(pair) for pair in found.subject_pairs],
+        "slice_clusters": [[place(row) for row in cluster] for cluster in found.slice_clusters],
+        "slice_pairs": [
+            {
+                "first": place(pair.first),
+                "second": place(pair.second),
+                "similarity": pair.similarity,
+                "identical": pair.identical,
+            }
+            for pair in found.pairs
+        ],
+        "refused": [{"path": path, "reason": reason} for path, reason in found.refused],
+        "warnings": found.warnings,
+    }
+
+
+def _name(place: SlicePlace) -> str:
+    return place.source or f"{place.volume} slice {place.slice}"
