@@ -54,6 +54,22 @@ def oni_color(oni: float | None) -> Color:
     return ONI_STOPS[-1][1]
 
 
+SIMILARITY_FROM = 0.5
+"""Local similarity up to which a slice keeps its gray: other people's slices reach it by chance."""
+
+_SIMILARITY_LOW: Color = (255, 221, 110)
+_SIMILARITY_HIGH: Color = (190, 20, 30)
+
+
+def similarity_color(similarity: float) -> Color:
+    """Return the color of a local similarity: yellow at ``SIMILARITY_FROM``, red at 1."""
+    share = min(max((similarity - SIMILARITY_FROM) / (1 - SIMILARITY_FROM), 0.0), 1.0)
+    red, green, blue = (
+        round(a + share * (b - a)) for a, b in zip(_SIMILARITY_LOW, _SIMILARITY_HIGH, strict=True)
+    )
+    return red, green, blue
+
+
 def relative_luminance(color: Color) -> float:
     """Return the relative luminance in [0, 1] (WCAG 2.2)."""
     red, green, blue = (

@@ -6,14 +6,22 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from ..colors import ONI_STOPS, VERDICT_COLORS, css, oni_color, text_color
+from ..colors import (
+    ONI_STOPS,
+    SIMILARITY_FROM,
+    VERDICT_COLORS,
+    css,
+    oni_color,
+    similarity_color,
+    text_color,
+)
 from ..results import AuditResult, AuditSummary, SliceResult, Verdict
 from . import numerals
 from .errors import ReportError
 from .figures import histogram, histogram_in_words
 from .numerals import count, decimal, percent, significant
 from .ordering import slices_by_suspicion, volumes_by_suspicion
-from .pictures import png_data_uri
+from .pictures import overlay, png_data_uri
 from .pseudonyms import hide_subjects as without_subjects
 from .strip import strip
 
@@ -21,6 +29,7 @@ MOST_ROWS = 200
 OPEN_VOLUMES = 50
 MOST_VOLUMES = 500
 MOST_REFUSED = 100
+MOST_MATCHES = 20
 
 SET_LEVEL_LINE = 0.68
 """The paper's level for the mean ONI of a set (Table 3: clean mean 0.715 minus two standard
@@ -98,10 +107,18 @@ def _page(result: AuditResult, hidden: bool) -> dict[str, Any]:
         "flagged_total": summary.copies + summary.suspicious,
         "consensus_of": consensus_of,
         "has_pictures": bool(result.pictures or result.reference_pictures),
+        "share": _share(summary),
+        "matches": _matches(result, ordered),
+        "verified": any(one.verified is not None for one in result.slices),
+        "similarity_from": SIMILARITY_FROM,
+        "similarity_scale": ", ".join(
+            css(similarity_color(SIMILARITY_FROM + step * (1 - SIMILARITY_FROM)))
+            for step in (0.0, 0.5, 1.0)
+        ),
         "not_scored": _not_scored(result.slices),
         "figures": _figures(result),
         "figure_words": histogram_in_words(result),
-        "limits": _limits(summary),
+        "limits": _limits(summary, any(one.verified is not None for one in result.slices)),
         "facts": _facts(summary),
         "refused": summary.refused[:MOST_REFUSED],
         "legend": [(oni, decimal(oni, 1), css(oni_color(oni))) for oni in _legend_steps()],
@@ -194,7 +211,7 @@ def _volume_in_words(volume: Any) -> str:
     if flagged and volume.nearest_subject is not None:
         parts.append(f"most flagged slices match {volume.nearest_subject}")
     if volume.longest_run > 1:
-        parts.append(f"longest run matching one subject: {volume.longest_run} slices")
+        parts.append(f"longest run advancing through one subject: {volume.longest_run} slices")
     if volume.scored < volume.slices:
         parts.append(f"{volume.slices - volume.scored:,} not scored")
     return "; ".join(parts)
@@ -211,7 +228,55 @@ def _row(result: AuditResult, one: SliceResult) -> dict[str, Any]:
         "ink": css(text_color(color)),
         "picture": None if picture is None else png_data_uri(picture),
         "nearest": None if nearest is None else png_data_uri(nearest),
+        "verification": _verification(one),
+        # How the closest of unlike slices happens to lie tells nothing.
+        "pose": "" if one.verdict is Verdict.NO_EVIDENCE else one.pose,
     }
+
+
+def _verification(one: SliceResult) -> dict[str, str] | None:
+    """What came of laying the match over the slice, in words; None if it was not tried."""
+    if one.verified is None:
+        return None
+    return {
+        "word": "holds" if one.verified else "does not hold",
+        "css": "holds" if one.verified else "fails",
+        "numbers": f"SSIM {decimal(one.ssim)}, NCC {decimal(one.ncc)}",
+    }
+
+
+def _matches(result: AuditResult, ordered: list[SliceResult]) -> list[dict[str, Any]]:
+    """The most suspicious slices whose match was pictured."""
+    shown = [one for one in ordered if (one.volume, one.slice) in result.match_pictures]
+    matches = []
+    for one in shown[:MOST_MATCHES]:
+        pictures = result.match_pictures[one.volume, one.slice]
+        alike = overlay(pictures.query, pictures.similarity)
+        matches.append(
+            {
+                "slice": one,
+                "css": one.verdict.value.replace(" ", "-"),
+                "verification": _verification(one),
+                "pictures": [
+                    ("slice", png_data_uri(pictures.query)),
+                    ("match, laid over it", png_data_uri(pictures.match)),
+                    ("slice and match in turn", png_data_uri(pictures.checkerboard)),
+                    ("difference", png_data_uri(pictures.difference)),
+                    ("where they are alike", png_data_uri(alike, color=True)),
+                ],
+            }
+        )
+    return matches
+
+
+def _share(summary: AuditSummary) -> str:
+    """The estimated share of copies as a sentence; empty where there is none."""
+    if summary.share is None:
+        return ""
+    return (
+        f"An estimated {percent(summary.share)} of the slices are copies "
+        f"(95 % interval {percent(summary.share_low)} to {percent(summary.share_high)})."
+    )
 
 
 def _not_scored(slices: tuple[SliceResult, ...]) -> list[dict[str, Any]]:
@@ -253,7 +318,7 @@ def _figures(result: AuditResult) -> dict[str, Any]:
         return {"wide": "", "narrow": "", "missing": str(error)}
 
 
-def _limits(summary: AuditSummary) -> list[str]:
+def _limits(summary: AuditSummary, verified: bool) -> list[str]:
     """What the audit cannot see, one sentence each."""
     limits = [
         "A pass is “no copy found”. It is never “private”: it does not show that a model keeps "
@@ -288,7 +353,10 @@ def _limits(summary: AuditSummary) -> list[str]:
         "not slices, as independent findings.",
         "A match names the nearest reference slice. Whether it is the same patient is for a "
         "person to judge, with both images at hand.",
+        "A copy of only a part of a slice is mostly missed: the rest of the slice hides it.",
     ]
+    if summary.verification and not verified:
+        limits.append(summary.verification)
     if summary.mean_oni is None:
         limits.append("No slice was scored, so the audit says nothing about these images.")
     return limits
@@ -332,6 +400,11 @@ def _facts(summary: AuditSummary) -> list[tuple[str, str]]:
         ("Null size", f"{summary.null_size:,}"),
         ("MI of an exact copy (the ceiling)", significant(summary.exact_copy_mi, 4)),
         ("Mean ONI of the set", mean),
+        (
+            "Estimated share of copies",
+            _share(summary) or f"not estimated: {summary.share_note or 'not tried'}",
+        ),
+        ("Verification of matches", summary.verification or "there was nothing to verify"),
         ("Slices scored", f"{summary.scored:,} of {summary.slices:,}"),
         ("Encoder", summary.encoder),
         ("Encoder fingerprint", summary.fingerprint),

@@ -8,14 +8,35 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
+from ..colors import SIMILARITY_FROM, similarity_color
 from .errors import ReportError
 
+STRENGTH = 0.7
+"""Opacity of the color of full similarity."""
 
-def png_data_uri(picture: NDArray[np.uint8]) -> str:
-    """Return a uint8 (H, W) picture as a PNG ``data:`` address.
+
+def overlay(picture: NDArray[np.uint8], similarity: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Color a slice where its match is like it.
+
+    Args:
+        picture: uint8 (P, P).
+        similarity: float32 (P, P) in [0, 1].
+
+    Returns:
+        uint8 (P, P, 3); gray as it was up to ``colors.SIMILARITY_FROM``.
+    """
+    steps = np.array([similarity_color(value) for value in np.linspace(0, 1, 101)], np.float64)
+    colors = steps[np.rint(100 * np.clip(similarity, 0, 1)).astype(int)]
+    share = np.clip((similarity - SIMILARITY_FROM) / (1 - SIMILARITY_FROM), 0, 1)
+    weight = STRENGTH * np.sqrt(share)[..., None]
+    return np.rint((1 - weight) * picture[..., None] + weight * colors).astype(np.uint8)
+
+
+def png_data_uri(picture: NDArray[np.uint8], *, color: bool = False) -> str:
+    """Return a uint8 (H, W) picture, or (H, W, 3) if in color, as a PNG ``data:`` address.
 
     Raises:
-        ReportError: the picture is not a gray uint8 image, or Pillow is missing.
+        ReportError: the picture is no such image, or Pillow is missing.
     """
     try:
         from PIL import Image
@@ -25,10 +46,14 @@ def png_data_uri(picture: NDArray[np.uint8]) -> str:
             "'pip install pillow'"
         ) from error
 
-    if picture.ndim != 2 or picture.dtype != np.uint8 or 0 in picture.shape:
+    expected = (*picture.shape[:2], 3) if color else picture.shape[:2]
+    if len(expected) != 2 + color or picture.shape != expected or picture.dtype != np.uint8:
         raise ReportError(
-            f"a thumbnail must be uint8 of shape (P, P), not {picture.dtype} {picture.shape}"
+            f"a picture must be uint8 of shape {'(P, P, 3)' if color else '(P, P)'}, not "
+            f"{picture.dtype} {picture.shape}"
         )
+    if 0 in picture.shape:
+        raise ReportError(f"a picture of shape {picture.shape} has no pixels")
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(picture)).save(buffer, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -60,6 +60,7 @@ def hide_subjects(result: AuditResult) -> AuditResult:
         summary=_without_names(result.summary, names),
         pictures={},
         reference_pictures={},
+        match_pictures={},
     )
 
 

@@ -39,7 +39,7 @@ SLICE_COLUMNS = (
     "margin",
     "consensus",
 )
-TRAILING_COLUMNS = ("nearest_volume", "source")
+TRAILING_COLUMNS = ("nearest_volume", "source", "pose", "ssim", "ncc", "verified")
 VOLUME_COLUMNS = tuple(field.name for field in dataclasses.fields(VolumeResult))
 
 _FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠'")
@@ -135,6 +135,8 @@ def _cell(value: Any, column: str) -> str:
         return str(value.value)
     if isinstance(value, str):
         return guard(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, numbers.Integral):
         return str(int(value))
     number = float(value)
