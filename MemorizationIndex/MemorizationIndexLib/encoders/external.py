@@ -18,7 +18,19 @@ outside: ``{"input_size": 256, "channels": 3, "name": "my-net", "layers": ["low"
 "description": "One sentence for reports."}``.
 
 A Python function: ``--encoder my_package.my_module:load`` or ``--encoder path/to/file.py:load``,
-where ``load()`` returns an object with the attributes and the method of ``encoder.Encoder``.
+where ``load()`` returns an object with the attributes and the method of ``encoder.Encoder``::
+
+    class MeanOfPatches:
+        name, description = "patches", "Mean intensity of 16 x 16 patches, at two scales."
+        layers, widths, input_size, fingerprint = ("fine", "coarse"), (196, 49), 224, "version 1"
+
+        def encode(self, pixels):  # float32 (B, 224, 224) in [0, 1]; returns (B, width) per layer
+            fine = pixels.reshape(-1, 14, 16, 14, 16).mean((2, 4))
+            coarse = fine.reshape(-1, 7, 2, 7, 2).mean((2, 4))
+            return fine.reshape(-1, 196), coarse.reshape(-1, 49)
+
+    def load():
+        return MeanOfPatches()
 
 Trust. A Python function is a program and is run. A TorchScript file is a program too: it is not
 unpickled, its operators are those of PyTorch, but it runs as this process, and PyTorch does not
