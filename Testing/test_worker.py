@@ -91,7 +91,7 @@ def test_the_copies_are_found_and_told_volume_by_volume(phantoms, tmp_path):
     messages, status, err = work(tmp_path / "job", score_job(cohort))
     assert status == 0, err
     kinds = [message["type"] for message in messages]
-    assert kinds[0] == "started" and kinds[-1] == "finished" and kinds.count("volume") == 1
+    assert kinds[0] == "started" and kinds[-1] == "finished" and kinds.count("volume") == 2
     partial = read_result(tmp_path / "job" / messages[kinds.index("volume")]["folder"])
     result = read_result(tmp_path / "job" / "result")
     assert {row.volume for row in partial.slices} == {"copy"}
@@ -114,9 +114,8 @@ def test_volumes_one_by_one_give_what_all_at_once_give(phantoms, tmp_path):
     _, status, err = work(tmp_path / "job", score_job(cohort))
     assert status == 0, err
     joined = read_result(tmp_path / "job" / "result")
-    rule = "by DICOM patient or name of the volume"
     options = AuditOptions(alpha=0.05, device="cpu")
-    whole = score_volumes(volumes, cohort, subject_rule=rule, options=options)
+    whole = score_volumes(volumes, cohort, subject_rule=worker.SUBJECT_RULE, options=options)
     assert [(r.volume, r.slice, r.verdict) for r in joined.slices] == [
         (r.volume, r.slice, r.verdict) for r in whole.slices
     ]
@@ -139,6 +138,38 @@ def test_volumes_one_by_one_give_what_all_at_once_give(phantoms, tmp_path):
             before.longest_run,
         )
     np.testing.assert_allclose(joined.statistics, whole.statistics, rtol=1e-5)
+
+
+def test_joined_results_are_those_of_all_volumes_at_once(phantoms):
+    cohort_path, heads = phantoms
+    from MemorizationIndexLib.audit import AuditOptions, score_volumes
+    from MemorizationIndexLib.cohort import load_cohort
+    from MemorizationIndexLib.joining import join
+
+    cohort = load_cohort(cohort_path)
+    volumes = [query(f"q{n}", heads[n] * (n != 1)) for n in range(3)]
+    options = AuditOptions(alpha=0.05, device="cpu", verify=False)
+    whole = score_volumes(volumes, cohort, options=options)
+    joined = join([score_volumes([one], cohort, options=options) for one in volumes], cohort)
+    for before, after in zip(whole.slices, joined.slices, strict=True):
+        assert (after.volume, after.slice, after.verdict) == (
+            before.volume,
+            before.slice,
+            before.verdict,
+        )
+        for name in ("similarity", "oni", "p_value", "q_value"):
+            assert close(getattr(after, name), getattr(before, name)), name
+    assert [vars(v)["copies"] for v in joined.volumes] == [vars(v)["copies"] for v in whole.volumes]
+    for name, value in vars(whole.summary).items():
+        if name != "created":
+            assert close(getattr(joined.summary, name), value), name
+
+
+def close(one, other):
+    """Equal, or for numbers nearly so: batches of other sizes round otherwise."""
+    if isinstance(other, float):
+        return one == pytest.approx(other, rel=1e-4)
+    return one == other
 
 
 def test_a_volume_that_cannot_be_used_does_not_lose_the_others(phantoms, tmp_path):

@@ -45,6 +45,7 @@ PROGRESS_EVERY = 0.1
 """Seconds between two reports of the same stage; a faster one would only fill the pipe."""
 
 JOB_FILE = "job.json"
+SUBJECT_RULE = "by DICOM patient or name of the volume"
 RESULT_FOLDER = "result"
 VOLUME_FOLDER = "volumes"
 
@@ -121,9 +122,10 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     """Check the volumes of the job's folder against a cohort, one volume after the other.
 
     After each volume the result of all volumes so far is written, so that nothing that is finished
-    is lost however the worker ends.
+    is lost however the worker ends. Laying the matches over the flagged slices takes longer than
+    all the rest and comes last; their features are in the cache by then.
     """
-    from .audit import AuditOptions, score_volumes
+    from .audit import FLAGGED, AuditOptions, score_volumes
     from .cohort import load_cohort
     from .cohort.building import expected_slices
     from .exchange import read_volumes, write_result
@@ -137,7 +139,7 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     encoder = _encoder_of(cohort, job)
     plane = None if job.get("plane", "auto") == "auto" else job["plane"]
     options = AuditOptions(
-        alpha=job["alpha"], plane=plane, device=job.get("device", "auto"), pictures=True
+        alpha=job["alpha"], plane=plane, device=job.get("device", "auto"), verify=False
     )
     counts = [expected_slices(volume, plane or cohort.facts.plane) for volume in volumes]
     results: list[AuditResult] = []
@@ -153,7 +155,7 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
             found = score_volumes(
                 [volume],
                 cohort,
-                subject_rule="by DICOM patient or name of the volume",
+                subject_rule=SUBJECT_RULE,
                 options=options,
                 encoder=encoder,
                 progress=told,
@@ -163,13 +165,24 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
             reporter.say("note", text=f"{volume.name}: {error}")
             continue
         results.append(found)
-        if number + 1 < len(volumes):
-            partial = f"{RESULT_FOLDER}{number}"
-            write_result(join(results, cohort), folder / partial)
-            reporter.say("volume", name=volume.name, folder=partial)
+        partial = f"{RESULT_FOLDER}{number}"
+        write_result(join(results, cohort), folder / partial)
+        reporter.say("volume", name=volume.name, folder=partial)
     if not results:
         raise ImageError("; ".join(why for _name, why in refused))
     result = join(results, cohort)
+    if any(row.verdict in FLAGGED for row in result.slices):
+        reporter.progress("Laying matches over the flagged slices", 0, 0, "")
+        result = score_volumes(
+            [volume for volume in volumes if volume.name not in dict(refused)],
+            cohort,
+            subject_rule=SUBJECT_RULE,
+            options=dataclasses.replace(options, verify=True),
+            encoder=encoder,
+            progress=lambda progress: (
+                reporter.told(progress) if progress.stage != "Scoring" else None
+            ),
+        )
     summary = dataclasses.replace(result.summary, refused=(*result.summary.refused, *refused))
     write_result(dataclasses.replace(result, summary=summary), folder / RESULT_FOLDER)
     return {}

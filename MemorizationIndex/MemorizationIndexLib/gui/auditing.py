@@ -14,6 +14,7 @@ import slicer.util
 from ..exchange import read_volumes
 from ..images.volume import Volume
 from ..results import AuditResult
+from ..worker import SUBJECT_RULE
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,7 @@ def audit_here(
     options = AuditOptions(
         alpha=alpha, plane=None if plane == "auto" else plane, device=device, pictures=True
     )
-    rule = "by DICOM patient or name of the volume"
-    return score_volumes(volumes, cohort, subject_rule=rule, options=options)
+    return score_volumes(volumes, cohort, subject_rule=SUBJECT_RULE, options=options)
 
 
 def add_volume(folder: Path) -> Any:

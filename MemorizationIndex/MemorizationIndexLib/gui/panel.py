@@ -76,7 +76,10 @@ class Panel:
         if self.parameters is not None:
             self.parameters.disconnectGui(self._gui_tag)
             self.parameters.RemoveObserver(self._parameter_tag)
-        self.parameters = None if node is None else MemorizationIndexParameters(node)
+        self.parameters = None
+        if node is not None:
+            # The decorator gives the class its constructor.
+            self.parameters = MemorizationIndexParameters(node)  # type: ignore[call-arg]
         self.results.parameters = self.parameters
         if self.parameters is not None:
             self._gui_tag = self.parameters.connectGui(self.ui)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class ResultsSection:
         self.table = ResultsTable(ui.resultsTable, self._on_row)
         self._menu = menu_of(
             ui.exportButton,
-            [(_(KINDS[kind][0]), lambda kind=kind: self.export(kind)) for kind in KINDS],
+            [(_(KINDS[kind][0]), partial(self.export, kind)) for kind in KINDS],
         )
         self._disconnect = connect(
             [
