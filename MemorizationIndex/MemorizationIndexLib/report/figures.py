@@ -15,6 +15,9 @@ from .errors import ReportError
 from .numerals import count, significant
 
 BINS = 56
+HEIGHT = 5.0
+"""Inches."""
+
 NULL_COLOR = "#9aa7b4"
 SEEN_COLOR = "#e0a458"
 UNSEEN_COLOR = "#6b5b4b"
@@ -73,8 +76,16 @@ def histogram(result: AuditResult, *, width: float = 9.0, prefix: str = "wide") 
     if width > 6:
         place = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "ncols": 2}
     with rc_context(style):
-        figure = Figure(figsize=(width, 5.0), layout="constrained")
+        figure = Figure(figsize=(width, HEIGHT))
         FigureCanvasSVG(figure)
+        # Margins by hand: matplotlib's layout engines draw everything twice to find them.
+        figure.subplots_adjust(
+            left=0.7 / width,
+            right=1 - 0.12 / width,
+            bottom=0.55 / HEIGHT,
+            top=1 - 0.3 / HEIGHT,
+            hspace=0.42,
+        )
         axes = figure.subplots(3, 1, sharex=True)
         _bars(axes[0], edges, null, None, NULL_COLOR, "")
         _bars(axes[1], edges, seen, f"under disguises seen: {seen.size:,}", SEEN_COLOR, "////")
@@ -99,7 +110,9 @@ def histogram(result: AuditResult, *, width: float = 9.0, prefix: str = "wide") 
             if axis.get_legend_handles_labels()[0]:
                 axis.legend(fontsize=8.5, framealpha=1, edgecolor="none", **place).set_zorder(5)
         axes[2].set_xlabel(
-            f"{summary.statistic} (further right: more like a reference slice)", parse_math=False
+            f"{summary.statistic} (further right: more like a reference slice)",
+            loc="right",
+            parse_math=False,
         )
         buffer = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
