@@ -14,7 +14,8 @@ import pytest
 import MemorizationIndexLib
 from MemorizationIndexLib.report import ReportError, write_report
 from MemorizationIndexLib.report.html import MOST_ROWS, render
-from MemorizationIndexLib.results import Verdict
+from MemorizationIndexLib.report.pictures import overlay
+from MemorizationIndexLib.results import MatchPictures, Verdict
 from report.example_result import HOSTILE, clean, example, nothing_scored
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
@@ -268,6 +269,65 @@ def test_a_picture_of_another_kind_is_refused():
     picture = {(scored.volume, scored.slice): np.zeros((8, 8, 3), np.uint8)}
     with pytest.raises(ReportError, match="uint8 of shape"):
         render(dataclasses.replace(result, pictures=picture))
+
+
+def with_match(result):
+    """Verify the first flagged slice of an example and picture its match."""
+    flagged = next(n for n, one in enumerate(result.slices) if one.verdict is Verdict.COPY)
+    slices = list(result.slices)
+    one = dataclasses.replace(
+        slices[flagged], pose="flipped left–right", ssim=0.913, ncc=0.987, verified=True
+    )
+    slices[flagged] = one
+    gray = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    match = MatchPictures(gray, gray, gray, gray, (gray / 63).astype(np.float32))
+    summary = dataclasses.replace(
+        result.summary,
+        share=0.12,
+        share_low=0.05,
+        share_high=0.221,
+        verification="Verified: the rule.",
+    )
+    return dataclasses.replace(
+        result,
+        slices=tuple(slices),
+        summary=summary,
+        match_pictures={(one.volume, one.slice): match},
+    )
+
+
+def test_a_match_is_shown_with_what_laying_it_over_gave():
+    page = render(with_match(example((24,), pictures=False)))
+    assert "Matches, laid over the slice" in page
+    assert "SSIM 0.91, NCC 0.99" in page and "Verified: the rule." in page
+    assert "flipped left–right" in page
+    assert page.count("where they are alike</small>") == 1
+    assert "12 % of the slices are copies (95 % interval 5 % to 22.1 %)" in page
+
+
+def test_a_hidden_report_shows_no_match():
+    page = render(with_match(example((24,), pictures=False)), hide_subjects=True)
+    assert "Matches, laid over the slice" not in page and "data:image" not in page
+    assert "SSIM 0.91, NCC 0.99" in page
+
+
+def test_without_evidence_nothing_is_claimed():
+    result = example((24,), pictures=False)
+    why = "Matches were not verified: their images are gone."
+    summary = dataclasses.replace(result.summary, share_note="too few.", verification=why)
+    page = render(dataclasses.replace(result, summary=summary))
+    assert "Matches, laid over the slice" not in page and "laid over:" not in page
+    assert "of the slices are copies (95" not in page
+    assert f"<li>{why}</li>" in page and "not estimated: too few." in page
+
+
+def test_color_marks_only_what_is_more_alike_than_by_chance():
+    gray = np.full((1, 3), 100, np.uint8)
+    colored = overlay(gray, np.array([[0.2, 0.5, 1.0]], np.float32))
+    assert colored.shape == (1, 3, 3)
+    assert (colored[0, :2] == 100).all()
+    red, green, blue = (int(part) for part in colored[0, 2])
+    assert red > green + 50 and red > blue + 50
 
 
 def test_file_is_utf8_and_replaced_whole(tmp_path):

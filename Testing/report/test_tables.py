@@ -41,6 +41,10 @@ HEADER = [
     "similarity_coarse",
     "nearest_volume",
     "source",
+    "pose",
+    "ssim",
+    "ncc",
+    "verified",
 ]
 
 
@@ -53,6 +57,22 @@ def test_slices_have_the_promised_columns_in_order(tmp_path):
     write_slices_csv(example(pictures=False), tmp_path / "slices.csv")
     with (tmp_path / "slices.csv").open(encoding="utf-8", newline="") as file:
         assert next(csv.reader(file)) == HEADER
+
+
+def test_evidence_is_written_and_empty_where_it_was_not_sought(tmp_path):
+    result = example((9,), pictures=False)
+    scored = [number for number, one in enumerate(result.slices) if one.oni is not None]
+    slices = list(result.slices)
+    for number, verified in zip(scored, (True, False), strict=False):
+        slices[number] = dataclasses.replace(
+            slices[number], pose="rotated by +4°", ssim=0.5, ncc=0.25, verified=verified
+        )
+    write_slices_csv(dataclasses.replace(result, slices=tuple(slices)), tmp_path / "slices.csv")
+    read = rows(tmp_path / "slices.csv")
+    columns = ("pose", "ssim", "ncc", "verified")
+    assert [read[scored[0]][name] for name in columns] == ["rotated by +4°", "0.5", "0.25", "yes"]
+    assert read[scored[1]]["verified"] == "no"
+    assert [read[scored[2]][name] for name in columns] == ["", "", "", ""]
 
 
 def test_slices_come_back_as_they_were(tmp_path):
