@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ARGUMENTS
-from phantom_files import phantom, phantom_file
 from PIL import Image
-from shared_data import ROOT
 
+from conftest import ARGUMENTS
 from MemorizationIndexLib import load_cohort
 from MemorizationIndexLib.cli import main
 from MemorizationIndexLib.encoders.cache import cache_state
+from phantom_files import phantom, phantom_file
+from shared_data import ROOT
 
 COLUMNS = [
     "volume",
@@ -135,9 +135,10 @@ def test_all_four_files_are_there(copied):
         assert name in summary
     for name in ("exact_copy_mi", "null_mean", "null_sd", "null_size"):
         assert name in summary
-    assert "never" in (copied / "report.html").read_text() or "not" in (
-        copied / "report.html"
-    ).read_text()
+    assert (
+        "never" in (copied / "report.html").read_text()
+        or "not" in (copied / "report.html").read_text()
+    )
 
 
 @pytest.mark.parametrize(("level", "code"), [("copy", 3), ("suspicious", 3)])
@@ -183,8 +184,20 @@ def test_show_tells_the_facts(small_audit, capsys):
 def test_help_lists_every_command_and_option(capsys):
     options = {
         (): ["build", "score", "show", "demo", "weights", "cache", "--version"],
-        ("build",): ["--cohort", "--encoder", "--protocol", "--plane", "--subjects", "--seed"]
-        + ["--anonymize", "--thumbnails", "--any-modality", "--quiet", "calibrated", "examples"],
+        ("build",): [
+            "--cohort",
+            "--encoder",
+            "--protocol",
+            "--plane",
+            "--subjects",
+            "--seed",
+            "--anonymize",
+            "--thumbnails",
+            "--any-modality",
+            "--quiet",
+            "calibrated",
+            "examples",
+        ],
         ("score",): ["--cohort", "--out", "--alpha", "--fail-on", "--quiet", "exit codes", "copy"],
         ("show",): ["C.micohort", "--json"],
         ("demo",): ["--out", "phantom"],
@@ -202,10 +215,16 @@ def test_help_lists_every_command_and_option(capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonsense"], ["build"], ["build", "x"], ["score", "x", "--cohort", "c"]]
-    + [["build", "x", "--cohort", "c", "--protocol", "mine"]]
-    + [["build", "x", "--cohort", "c", "--input-size", "0"]]
-    + [["score", "x", "--cohort", "c", "--out", "o", "--alpha", "much"]],
+    [
+        [],
+        ["nonsense"],
+        ["build"],
+        ["build", "x"],
+        ["score", "x", "--cohort", "c"],
+        ["build", "x", "--cohort", "c", "--protocol", "mine"],
+        ["build", "x", "--cohort", "c", "--input-size", "0"],
+        ["score", "x", "--cohort", "c", "--out", "o", "--alpha", "much"],
+    ],
 )
 def test_wrong_arguments_end_with_two(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -313,7 +332,16 @@ def test_a_negative_seed_is_refused(small_audit, tmp_path, capsys):
     one_sentence(capsys, "seed is -3")
 
 
-NAMES = ["with space", "Jörg Müller", "患者 一", "<script>alert(1)<", "a'b\"c&d", "=1+1", "-rf", "%s{0}"]
+NAMES = [
+    "with space",
+    "Jörg Müller",
+    "患者 一",
+    "<script>alert(1)<",
+    "a'b\"c&d",
+    "=1+1",
+    "-rf",
+    "%s{0}",
+]
 
 
 def test_any_name_is_borne_from_files_to_report(small_audit, tmp_path, capsys):
@@ -350,8 +378,14 @@ def test_names_that_are_not_text_are_refused_or_borne(small_audit, tmp_path, cap
 def test_an_output_that_knows_only_ascii_is_borne(small_audit, tmp_path):
     phantom_file(tmp_path / "患者" / "ü.nii.gz", 1)
     done = run_command(
-        ["score", str(tmp_path / "患者"), "--cohort", str(small_audit.cohort)]
-        + ["--out", str(tmp_path / "漢")],
+        [
+            "score",
+            str(tmp_path / "患者"),
+            "--cohort",
+            str(small_audit.cohort),
+            "--out",
+            str(tmp_path / "漢"),
+        ],
         PYTHONIOENCODING="ascii:strict",
     )
     assert done.returncode == 0, done.stderr
@@ -493,8 +527,17 @@ def test_as_a_program_it_gives_its_exit_codes(small_audit, tmp_path):
         "path.\n"
     )
     found = run_command(
-        ["score", str(small_audit.reference / "p0"), "--cohort", str(small_audit.cohort)]
-        + ["--out", str(tmp_path / "out"), "--fail-on", "copy", "--quiet"]
+        [
+            "score",
+            str(small_audit.reference / "p0"),
+            "--cohort",
+            str(small_audit.cohort),
+            "--out",
+            str(tmp_path / "out"),
+            "--fail-on",
+            "copy",
+            "--quiet",
+        ]
     )
     assert (found.returncode, found.stdout, found.stderr) == (3, "", "")
 
@@ -515,9 +558,7 @@ def test_a_reader_that_leaves_is_no_error(small_audit):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
-def test_an_interrupted_build_says_so_and_the_next_uses_what_it_encoded(
-    tmp_path, monkeypatch
-):
+def test_an_interrupted_build_says_so_and_the_next_uses_what_it_encoded(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMORIZATION_INDEX_CACHE", str(tmp_path / "cache"))
     for number in range(6):
         phantom_file(tmp_path / "in" / f"p{number}" / "head.nii.gz", number, slices=60)

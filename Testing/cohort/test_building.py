@@ -14,6 +14,7 @@ import pytest
 
 from conftest import ARGUMENTS, INPUT_SIZE
 from MemorizationIndexLib import (
+    AuditOptions,
     CohortOptions,
     build_cohort,
     build_cohort_from_volumes,
@@ -28,6 +29,7 @@ from phantom_files import phantom, phantom_file
 from shared_data import ROOT
 
 OPTIONS = CohortOptions(encoder="builtin", input_size=INPUT_SIZE)
+BARE = AuditOptions(pictures=False, verify=False)
 PLAIN = dataclasses.replace(OPTIONS, robust=False)
 
 
@@ -47,7 +49,7 @@ def test_small_cohorts_of_one_slice_each_give_finite_answers_and_say_what_they_c
     cohort = build_cohort_from_volumes(volumes(subjects), tmp_path / "c", options=PLAIN)
     assert cohort.null.similarity.shape == (subjects,)
     assert np.isfinite(cohort.null.similarity).all()
-    result = score_volumes([*volumes(1), *volumes(2, first=90)], cohort)
+    result = score_volumes([*volumes(1), *volumes(2, first=90)], cohort, options=BARE)
     for one in result.slices:
         numbers = [one.similarity, one.mi, one.oni, one.p_value, one.q_value, one.margin]
         assert np.isfinite(numbers).all()
@@ -76,7 +78,7 @@ def test_subjects_without_a_scorable_slice_do_not_count(tmp_path):
     ]
     with pytest.raises(CalibrationError, match="has 4 subjects"):
         build_cohort_from_volumes([*volumes(4), *blank], tmp_path / "c", options=PLAIN)
-    with pytest.raises(ImageError, match="None of the .* slices of the reference can be scored"):
+    with pytest.raises(ImageError, match=r"None of the .* slices of the reference can be scored"):
         build_cohort_from_volumes(
             [dataclasses.replace(blank[0], name=f"b{n}", subject=f"b{n}") for n in range(6)],
             tmp_path / "c",
@@ -171,7 +173,7 @@ def test_an_anonymized_cohort_holds_no_name_and_calibrates_the_same(tmp_path):
     same_calibration(hidden, shown)
     again = build_cohort(folder, tmp_path / "again", options=options)
     assert set(again.facts.subjects).isdisjoint(hidden.facts.subjects)  # another salt
-    result = score(folder / names[3], hidden)
+    result = score(folder / names[3], hidden, options=BARE)
     assert {one.nearest_subject for one in result.slices} <= set(hidden.facts.subjects)
     assert len({one.nearest_subject for one in result.slices}) == 1
     assert result.summary.anonymized
@@ -205,9 +207,7 @@ def test_pictures_of_an_image_that_changed_are_left_out(small_audit, tmp_path):
 
 def test_progress_is_told_and_cancelling_leaves_nothing(small_audit, tmp_path):
     told: list[Progress] = []
-    build_cohort(
-        small_audit.reference, tmp_path / "a", options=PLAIN, progress=told.append
-    )
+    build_cohort(small_audit.reference, tmp_path / "a", options=PLAIN, progress=told.append)
     for stage in {one.stage for one in told}:
         done = [one for one in told if one.stage == stage]
         assert [one.done for one in done] == sorted(one.done for one in done)
@@ -221,9 +221,7 @@ def test_progress_is_told_and_cancelling_leaves_nothing(small_audit, tmp_path):
                 tmp_path / "b",
                 options=PLAIN,
                 progress=seen.append,
-                cancelled=lambda seen=seen, stage=stop_at: any(
-                    one.stage == stage for one in seen
-                ),
+                cancelled=lambda seen=seen, stage=stop_at: any(one.stage == stage for one in seen),
             )
         assert [path.name for path in tmp_path.iterdir()] == ["a.micohort"], stop_at
 
@@ -273,7 +271,7 @@ def test_published_protocols_give_no_nan_and_say_with_numbers_where_they_are_und
         for sentence in cohort.facts.warnings
     )
     assert told == (width == 40)
-    result = score_volumes([*volumes(1, 4, first=50), *volumes(1, 4)], cohort)
+    result = score_volumes([*volumes(1, 4, first=50), *volumes(1, 4)], cohort, options=BARE)
     summary = result.summary
     for one in result.slices:
         if one.verdict.value == "not scored":
@@ -291,7 +289,7 @@ def test_published_protocols_give_no_nan_and_say_with_numbers_where_they_are_und
 
 def test_too_few_slices_to_halve_are_refused(tmp_path):
     options = CohortOptions(encoder=own_encoder(tmp_path, 8), protocol="paper")
-    with pytest.raises(CalibrationError, match="3 scorable slices .* at least 4"):
+    with pytest.raises(CalibrationError, match=r"3 scorable slices .* at least 4"):
         build_cohort_from_volumes(volumes(3), tmp_path / "c", options=options)
 
 
@@ -320,8 +318,17 @@ def test_thousands_of_subjects_give_a_bounded_sample():
 
 def start_build(reference: Path, cohort: Path, *more: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "MemorizationIndexLib", "build", str(reference), "--cohort"]
-        + [str(cohort), *ARGUMENTS, *more],
+        [
+            sys.executable,
+            "-m",
+            "MemorizationIndexLib",
+            "build",
+            str(reference),
+            "--cohort",
+            str(cohort),
+            *ARGUMENTS,
+            *more,
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT / "MemorizationIndex")},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -143,10 +143,12 @@ def test_every_bit_of_the_index_counts(copy):
     path.write_bytes(whole)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"null", b'{"sha256": 1}', b"\xff\xfe", b"3"])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b"null", b'{"sha256": 1}', b"\xff\xfe", b"3"]
+)
 def test_an_index_that_is_none_is_refused(copy, content):
     (copy / store.INDEX).write_bytes(content)
-    with pytest.raises(CohortError, match="is damaged: cohort.json"):
+    with pytest.raises(CohortError, match=r"is damaged: cohort.json"):
         load_cohort(copy)
 
 
@@ -181,11 +183,13 @@ def test_facts_that_do_not_fit_the_files_are_refused(copy):
 def test_another_encoder_is_refused_naming_both(small_audit):
     cohort = load_cohort(small_audit.cohort)
     other = StructureEncoder(128)
-    with pytest.raises(CohortError, match="builtin at 96 pixels .*builtin at 128 pixels") as caught:
+    with pytest.raises(
+        CohortError, match=r"builtin at 96 pixels .*builtin at 128 pixels"
+    ) as caught:
         check_encoder(cohort, other)
     assert cohort.facts.fingerprint in str(caught.value)
     assert other.fingerprint in str(caught.value)
-    with pytest.raises(CohortError, match="96 pixels .*128 pixels"):
+    with pytest.raises(CohortError, match=r"96 pixels .*128 pixels"):
         score(small_audit.queries, cohort, encoder=other)
 
 
@@ -198,7 +202,7 @@ def test_another_arithmetic_of_the_encoder_is_refused(small_audit, monkeypatch):
 def test_no_cohort_is_said_so(tmp_path):
     with pytest.raises(CohortError, match="There is no cohort at"):
         load_cohort(tmp_path / "none.micohort")
-    with pytest.raises(CohortError, match="is not a cohort: it has no cohort.json"):
+    with pytest.raises(CohortError, match=r"is not a cohort: it has no cohort.json"):
         load_cohort(tmp_path)
     with pytest.raises(CohortError, match="cannot be read: File name too long"):
         load_cohort(tmp_path / ("x" * 300))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from index import naive
 
+from index import naive
 from MemorizationIndexLib.index.null import cross_fitted_null, half_split_null, subject_folds
 from MemorizationIndexLib.index.protocols import PROTOCOLS, CalibrationError
 from MemorizationIndexLib.index.reference import Reference
@@ -12,7 +12,12 @@ CALIBRATED = PROTOCOLS["calibrated"]
 
 
 def near_twins(
-    subjects: int, slices: int, width: int = 24, layers: int = 2, spread: float = 0.05, seed: int = 0
+    subjects: int,
+    slices: int,
+    width: int = 24,
+    layers: int = 2,
+    spread: float = 0.05,
+    seed: int = 0,
 ):
     """Features where slices of one subject are all but equal, and subjects are unrelated."""
     rng = np.random.default_rng(seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shared_data import reference
 
 from MemorizationIndexLib.index import published
 from MemorizationIndexLib.index.matching import make_matcher
@@ -13,6 +12,7 @@ from MemorizationIndexLib.index.poses import Pose
 from MemorizationIndexLib.index.protocols import PROTOCOLS
 from MemorizationIndexLib.index.reference import Reference, as_stored
 from MemorizationIndexLib.index.scores import memorization_index, null_spread, oni
+from shared_data import reference
 
 LAYERS = ("block3", "block7", "block11")
 WEIGHTS = {"geom": (), "min": (), "weighted": (1, 2, 3)}

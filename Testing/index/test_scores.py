@@ -60,5 +60,5 @@ def test_a_null_without_spread_or_with_gaps_is_undefined(null):
 
 
 def test_an_unknown_protocol_is_refused_with_the_known_ones():
-    with pytest.raises(CalibrationError, match="'strict'.*calibrated, paper, reference"):
+    with pytest.raises(CalibrationError, match=r"'strict'.*calibrated, paper, reference"):
         get_protocol("strict")

@@ -76,9 +76,10 @@ def test_blocked_search_equals_naive_search(
     for number, want in enumerate(expected):
         assert found.similarity[number] == pytest.approx(want["similarity"], abs=1e-5)
         pose = poses[found.poses[number]]
-        assert np.allclose(
-            found.layer_similarity[number], want["cosines"].max(1), atol=1e-5
-        ) or found.poses[number] != want["pose"]
+        assert (
+            np.allclose(found.layer_similarity[number], want["cosines"].max(1), atol=1e-5)
+            or found.poses[number] != want["pose"]
+        )
         for layer in range(layer_count):
             row = found.layer_rows[number, layer]
             cosine = float(layers[layer][row] @ pose[layer][number])

@@ -45,7 +45,12 @@ def test_no_more_than_alpha_of_the_null_itself_is_suspicious():
 
 def test_without_a_clearly_seen_control_nothing_is_a_copy():
     null = np.linspace(0.1, 0.3, 200)
-    for control in ({}, {"exact": np.full(100, 0.31)}, {"exact": np.zeros(100)}, {"x": np.array([])}):
+    for control in (
+        {},
+        {"exact": np.full(100, 0.31)},
+        {"exact": np.zeros(100)},
+        {"x": np.array([])},
+    ):
         thresholds = find_thresholds(null, control, 0.01)
         assert thresholds.copy is None
         assert thresholds.clearly_seen == ()
@@ -81,7 +86,7 @@ def test_the_bound_on_copies_is_the_order_statistic_of_wilks():
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, 2.0, float("nan")])
 def test_alpha_out_of_range_is_refused(alpha):
-    with pytest.raises(CalibrationError, match="alpha is .* above 0 and below 1"):
+    with pytest.raises(CalibrationError, match=r"alpha is .* above 0 and below 1"):
         find_thresholds(np.arange(10.0), {}, alpha)
 
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import itertools
 from functools import reduce
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index import naive
 
+from index import naive
 from MemorizationIndexLib.index import whitening
 from MemorizationIndexLib.index.whitening import (
     Moments,
@@ -15,6 +16,7 @@ from MemorizationIndexLib.index.whitening import (
     fit_whitener_to_moments,
     oas_shrinkage,
 )
+
 
 def features(count: int, width: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
@@ -64,9 +66,10 @@ def test_ridge_is_the_papers_equation():
 def test_white_rows_have_unit_covariance_before_they_are_scaled():
     rows = features(4000, 8)
     whitener = fit_whitener(rows, "ridge")
-    matrix = whitener.floor * np.eye(8) + whitener.vectors.T @ np.diag(
-        whitener.gains - whitener.floor
-    ) @ whitener.vectors
+    matrix = (
+        whitener.floor * np.eye(8)
+        + whitener.vectors.T @ np.diag(whitener.gains - whitener.floor) @ whitener.vectors
+    )
     white = (rows - whitener.mean) @ matrix
     assert np.allclose(np.cov(white, rowvar=False), np.eye(8), atol=1e-2)
 
@@ -99,7 +102,7 @@ def test_rows_are_of_length_one():
 def test_moments_merge_in_any_grouping_and_can_be_taken_away(sizes, seed):
     rows = features(sum(sizes) + 2, 5, seed)
     edges = np.cumsum([0, *sizes[:-1], sizes[-1] + 2])
-    parts = [Moments.of(rows[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [Moments.of(rows[a:b]) for a, b in itertools.pairwise(edges)]
     whole = Moments.of(rows)
 
     def same(one: Moments, other: Moments) -> bool:
