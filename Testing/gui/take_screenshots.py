@@ -2,7 +2,8 @@
 
 ``python Testing/gui/take_screenshots.py FOLDER`` draws the panel in five states (empty, running,
 results, setup needed, error) at three widths with a light and a dark palette, and the slice views
-with verdicts and ONI overlay. The audit in them is a real one, of phantoms. Needs what
+with verdicts and ONI overlay; with ``--keep`` it also puts the chosen ones into
+``Resources/Screenshots``. The audit in them is a real one, of phantoms. Needs what
 ``Testing/slicer_host/README.md`` lists, and torch.
 """
 
@@ -63,6 +64,9 @@ class Studio:
         self.frame = entry.widgetRepresentation()
         self.frame.enter()
         self.widget = self.frame.self()
+        # A color legend appears in the views that are open when it is made.
+        for name in ("Red", "Green", "Yellow"):
+            self.scene.slice_view(name, (420, 420))
         self.panel, self.ui = self.widget.panel, self.widget.ui
 
     def wait(self, until, seconds: float = 600) -> None:
@@ -210,8 +214,40 @@ def shoot_views(studio: Studio) -> None:
         Image.fromarray(row).save(studio.folder / f"{file}.png")
 
 
+CHOSEN = {
+    "panel_empty": "panel_empty_light_400",
+    "panel_setup": "panel_setup_light_400",
+    "panel_running": "panel_running_light_400",
+    "panel_error": "panel_error_light_400",
+    "panel_results": "panel_results_light_400",
+    "panel_results_dark": "panel_results_dark_600",
+    "views": "views",
+    "views_oni": "views_oni",
+}
+
+
+def keep(folder: Path) -> None:
+    """Put the pictures for the README into Resources/Screenshots: cropped and small."""
+    import numpy as np
+    from PIL import Image
+
+    place = ROOT / "Resources" / "Screenshots"
+    place.mkdir(parents=True, exist_ok=True)
+    for name, source in CHOSEN.items():
+        image = Image.open(folder / f"{source}.png").convert("RGB")
+        if name.startswith("panel"):
+            pixels = np.asarray(image)
+            used = np.flatnonzero((pixels != pixels[-1, 0]).any(axis=(1, 2)))
+            image = image.crop((0, 0, image.width, min(int(used[-1]) + 12, image.height)))
+            image = image.quantize(128)
+        image.save(place / f"{name}.png", optimize=True)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "screenshots"))
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "screenshots")
+    main(target)
+    if "--keep" in sys.argv:
+        keep(target)
     # Qt, VTK and Python would end in an order that none of them likes.
     sys.stdout.flush()
     os._exit(0)

@@ -48,7 +48,6 @@ class ResultsTable:
         view.wordWrap = False
         view.horizontalScrollMode = qt.QAbstractItemView.ScrollPerPixel
         view.verticalHeader().hide()
-        view.verticalHeader().defaultSectionSize = view.fontMetrics().height() + 8
         view.horizontalHeader().stretchLastSection = True
         # Kept: the view makes it anew with each model, and a Python slot must not outlive it.
         self._selection = view.selectionModel()
@@ -96,6 +95,9 @@ class ResultsTable:
                         item.setBackground(qt.QBrush(tint))
                     item.setToolTip(row.reason or one.tip)
                     self.model.setItem(index, column, item)
+            # A change of palette sets it back.
+            height = self.view.fontMetrics().height() + 8
+            self.view.verticalHeader().defaultSectionSize = height
             self.view.resizeColumnsToContents()
             self.proxy.dynamicSortFilter = True
             if before is not None:
