@@ -96,6 +96,7 @@ class Studio:
                 self.frame.resize(width, height)
                 for _ in range(3):
                     self.app.processEvents()
+                self.ui.resultsTable.scrollTo(self.ui.resultsTable.currentIndex())
                 path = self.folder / f"panel_{state}_{name}_{width}.png"
                 self.frame.grab().save(str(path))
                 wider = self.frame.width if not callable(self.frame.width) else self.frame.width()

@@ -13,7 +13,7 @@ import slicer
 import slicer.util
 from slicer.i18n import tr as _
 
-from ..results import AuditResult, AuditSummary, SliceResult
+from ..results import AuditResult, AuditSummary, SliceResult, Verdict
 from ..scene.errors import SceneError
 from ..scene.navigation import jump_to_slice
 from ..scene.overlay import hide_overlay, show_overlay
@@ -22,9 +22,11 @@ from ..scene.results import (
     SceneResult,
     activate_table_and_chart,
     find_result,
+    rows_of,
     set_segmentation_visible,
 )
 from ..scene.sequences import frames_of
+from ..scene.table import write_table
 from .dialogs import Dialogs
 from .exporting import KINDS, export
 from .inputs import AuditInput, input_of, show_inputs
@@ -106,8 +108,13 @@ class ResultsSection:
 
         While it is not complete, only volumes that are new in it are written into the scene.
         """
-        self.result = result
-        wanted = [one for one in self._inputs if complete or one.names[0] not in self._written]
+        before, self.result = self.result, result
+        wanted = [
+            one
+            for one in self._inputs
+            if one.names[0] not in self._written
+            or (complete and not self._only_numbers_changed(one, before, result))
+        ]
         shown, problems = show_inputs(wanted, result, show_subjects=self.show_subjects())
         self._written |= {row.volume for row in result.slices}
         for one in shown:
@@ -119,6 +126,23 @@ class ResultsSection:
             self._show_in_views(shown[0])
         if problems:
             self._say("warning", " ".join(problems))
+
+    def _only_numbers_changed(
+        self, one: AuditInput, before: AuditResult | None, result: AuditResult
+    ) -> bool:
+        """Bring the table of a volume up to date; False if its views need more than that."""
+        name = one.names[0]
+        if before is None or one.all_frames or _drawn(before, name) != _drawn(result, name):
+            return False
+        try:
+            node = one.source.node()
+        except SceneError:
+            return False
+        if find_result(node) is None:
+            return False
+        rows = rows_of(result, name)
+        write_table(node, rows, result.summary, show_subjects=self.show_subjects())
+        return True
 
     def _show_in_views(self, one: SceneResult) -> None:
         if not any(
@@ -326,6 +350,11 @@ class ResultsSection:
                     "Names are replaced by numbers; check “Subject names” to keep them."
                 )
             self._say("information", text)
+
+
+def _drawn(result: AuditResult, volume: str) -> list[tuple[int, Verdict, float | None]]:
+    """Return what the views and the plot show of a volume."""
+    return [(row.slice, row.verdict, row.oni) for row in result.slices if row.volume == volume]
 
 
 def judgement_in_words(result: AuditResult) -> str:
