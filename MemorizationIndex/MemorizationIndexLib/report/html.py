@@ -353,7 +353,7 @@ def _limits(summary: AuditSummary, verified: bool) -> list[str]:
         "not slices, as independent findings.",
         "A match names the nearest reference slice. Whether it is the same patient is for a "
         "person to judge, with both images at hand.",
-        "A copy of only a part of a slice is mostly missed: the rest of the slice hides it.",
+        "A copy of only a part of a slice is easily missed: the rest of the slice hides it.",
     ]
     if summary.verification and not verified:
         limits.append(summary.verification)
