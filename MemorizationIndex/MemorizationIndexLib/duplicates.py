@@ -341,7 +341,7 @@ def _subject_pairs(
     shared: dict[tuple[int, int], dict[int, set[int]]] = {}
     highest: dict[tuple[int, int], float] = {}
     for pair in pairs:
-        one, two = sorted(((int(codes[row]), row) for row in (pair.first, pair.second)))
+        one, two = sorted((int(codes[row]), row) for row in (pair.first, pair.second))
         if one[0] == two[0]:
             continue
         key = (one[0], two[0])

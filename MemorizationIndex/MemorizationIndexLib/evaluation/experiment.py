@@ -22,6 +22,7 @@ from MemorizationIndexLib.evaluation.trial import (
     ALPHAS,
     COHORT_SIZES,
     LEVELS,
+    REPLICATES,
     ConditionRow,
     SetRow,
     Trial,
@@ -63,6 +64,7 @@ class ExperimentOptions:
         robust: Whether flips and small changes are searched where a protocol allows it; if None,
             where the encoder flips features for nothing.
         slices_per_subject: Most slices of one subject; neighbors add cost and little else.
+        replicates: Resamples of subjects behind each interval.
         cache: Whether features are kept for the next run.
     """
 
@@ -74,6 +76,7 @@ class ExperimentOptions:
     plane: str = "auto"
     robust: bool | None = None
     slices_per_subject: int | None = 20
+    replicates: int = REPLICATES
     cache: bool = True
 
 
@@ -247,6 +250,7 @@ class _Job:
                     views=query_views(self.encoder, robust=robust),
                     encoder=self.encoder.name,
                     fingerprint=self.encoder.fingerprint,
+                    replicates=self.options.replicates,
                     step=step,
                 )
                 _save(trial, self._path(protocol, seed), self._key(protocol, seed))
@@ -275,6 +279,7 @@ class _Job:
             "protocol": protocol.name,
             "robust": self.robust[protocol.name],
             "seed": seed,
+            "replicates": self.options.replicates,
             "disguises": [one.name for one in TRANSFORMATIONS],
             "levels": LEVELS,
             "alphas": ALPHAS,

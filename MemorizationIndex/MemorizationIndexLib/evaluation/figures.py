@@ -42,6 +42,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#00
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "*")
 
 _DPI = 200
+_LEAST_SPREAD = 1e-3
 _WIDTH = 7.2
 _STYLE: Any = {
     "font.family": "sans-serif",
@@ -149,6 +150,7 @@ def detection_figure(experiment: Experiment) -> Figure:
             axis.set_yticks(range(len(names)), [_words(name) for name in names])
             axis.set_ylim(len(names) - 0.4, -0.6)
             axis.axhline(len(PAPER_NAMES) - 0.5, color="#5b6671", lw=0.6, ls=":")
+            axis.set_xlim(min(axis.get_xlim()[0], 0.7), 1.02)
     for axis in axes[-1]:
         axis.set_xlabel(axis.get_title(loc="left").split(": ")[1])
     _legend(figure, axes[0][0])
@@ -245,7 +247,7 @@ def false_positive_figure(experiment: Experiment) -> Figure:
             )
         axis.set_title(f"{dataset}, {protocol}", loc="left")
         axis.set_xlabel("reference subjects")
-        axis.set_ylim(bottom=0)
+    axes[0][0].set_ylim(bottom=0)
     axes[0][0].set_ylabel("clean slices flagged (%)")
     _legend(figure, axes[0][0], columns=3)
     return figure
@@ -280,9 +282,9 @@ def set_level_figure(experiment: Experiment) -> Figure:
             if column == 0:
                 label = (MEASURES | BASELINES)[measure]
                 axis.set_ylabel("estimated share (%)" if measure == "share" else label)
-                axis.yaxis.set_label_coords(-0.28, 0.5)
     for axis in axes[-1]:
         axis.set_xlabel("planted copies (%)")
+    figure.align_ylabels([row[0] for row in axes])
     _legend(figure, axes[0][0], columns=4)
     return figure
 
@@ -300,7 +302,7 @@ def spread_figure(experiment: Experiment) -> Figure:
                 known = [v - base for v in values if v is not None and base is not None]
                 found = variation(known)
                 if found is not None:
-                    points.append((100 * level, found))
+                    points.append((100 * level, max(found, _LEAST_SPREAD)))
             axis.plot(
                 [x for x, _ in points],
                 [y for _, y in points],
@@ -309,9 +311,10 @@ def spread_figure(experiment: Experiment) -> Figure:
                 label=(MEASURES | BASELINES)[measure],
             )
         axis.set_yscale("log")
+        axis.set_ylim(bottom=_LEAST_SPREAD / 1.5)
         axis.set_title(f"{dataset}, {protocol}", loc="left")
         axis.set_xlabel("planted copies (%)")
-    axes[0][0].set_ylabel("CV of the response over disguises")
+    axes[0][0].set_ylabel(f"CV of the response over disguises\n({_LEAST_SPREAD:g} stands for less)")
     _legend(figure, axes[0][0], columns=4)
     return figure
 
@@ -353,6 +356,7 @@ def cohort_size_figure(experiment: Experiment) -> Figure:
                     label=f"{dataset}, {protocol}, {what}",
                 )
         axis.set_title(f"{title}, weakest condition", loc="left")
+        axis.set_ylim(min(axis.get_ylim()[0], 0.9), 1.01)
         axis.set_xlabel("reference subjects")
     _legend(figure, axes[0][0], columns=3)
     return figure

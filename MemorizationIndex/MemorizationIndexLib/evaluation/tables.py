@@ -433,12 +433,7 @@ def allowed_rate(alpha: float, subjects: int) -> float:
 
 def set_mean(trials: Iterable[Trial], condition: str, level: float, measure: str) -> float | None:
     """Return the mean over trials of one measure of sets; None where there is none."""
-    return mean(
-        row.value
-        for trial in trials
-        for row in trial.sets
-        if (row.condition, row.level, row.measure) == (condition, level, measure)
-    )
+    return mean(trial.set_values.get((condition, level, measure)) for trial in trials)
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,9 @@ ALPHAS = (0.05, 0.01)
 
 COHORT_SIZES = (5, 10, 20)
 """Reference subjects of the smaller cohorts."""
+
+REPLICATES = 1000
+"""Resamples of subjects behind each interval."""
 
 MEASURES = {
     "mean_mi": "mean MI",
@@ -161,6 +165,11 @@ class Trial:
     sets: tuple[SetRow, ...]
     notes: tuple[str, ...]
 
+    @cached_property
+    def set_values(self) -> dict[tuple[str, float, str], float]:
+        """Values of ``sets`` by condition, level and measure."""
+        return {(row.condition, row.level, row.measure): row.value for row in self.sets}
+
 
 @dataclass(frozen=True)
 class _Audited:
@@ -185,6 +194,7 @@ def run_trial(
     views: Views,
     encoder: str,
     fingerprint: str,
+    replicates: int = REPLICATES,
     step: Callable[[str], None] = lambda what: None,
 ) -> Trial:
     """Split, calibrate, plant copies, and count what is found (METHOD.md section 5).
@@ -197,6 +207,7 @@ def run_trial(
         views: The poses in which queries are seen.
         encoder: Name of the encoder, for the record.
         fingerprint: Its fingerprint, for the record.
+        replicates: Resamples behind each interval.
         step: Called before each part of the work with what it is; may raise to stop.
 
     Raises:
@@ -212,7 +223,7 @@ def run_trial(
         step(f"cohort of {size}")
         split = split_subjects(data.subject_count, seed, size)
         audited = _audit(data, split, protocol, seed, robust, views)
-        conditions += _conditions(audited, data, cohort, seed, notes)
+        conditions += _conditions(audited, data, cohort, seed, replicates, notes)
         spread = null_spread(audited.null.similarity, protocol)
         if not spread.defined:
             notes[
@@ -310,7 +321,12 @@ def _null(
 
 
 def _conditions(
-    audited: _Audited, data: EncodedSet, cohort: str, seed: int, notes: dict[str, None]
+    audited: _Audited,
+    data: EncodedSet,
+    cohort: str,
+    seed: int,
+    replicates: int,
+    notes: dict[str, None],
 ) -> list[ConditionRow]:
     rows = []
     clean_subjects = data.subjects[audited.test_rows]
@@ -332,8 +348,10 @@ def _conditions(
         )
         if cohort == ALL:
             strata, clusters = [copies, audited.clean], [audited.codes, clean_subjects]
-            area = bootstrap_interval(auc, strata, seed, clusters)
-            rate = bootstrap_interval(tpr_at_fpr, strata, seed, clusters)
+            area, rate = (
+                bootstrap_interval(measure, strata, seed, clusters, replicates=replicates)
+                for measure in (auc, tpr_at_fpr)
+            )
             row = ConditionRow(
                 row.cohort,
                 row.condition,
