@@ -294,19 +294,18 @@ def _threshold(
 ) -> float:
     """Return the similarity of known copies, seen against a null without the duplicates.
 
-    The null holds the duplicates that are sought. It is cut where known copies begin, in their
-    best disguise first, until it and the threshold that it gives agree.
+    The null holds the duplicates that are sought, so it is cut where known copies begin: first in
+    their hardest disguise, then at the threshold that the rest gives, until both agree. Cutting
+    too low does no harm, as a copy must stand twice as far out as what is left.
     """
-    for cut in reversed(lowest):
-        tried: set[float] = set()
-        while cut not in tried and np.any(nearest < cut):
-            tried.add(cut)
-            copy = find_thresholds(nearest[nearest < cut], control).copy
-            if copy is None:
-                break
-            if copy == cut:
-                return copy
-            cut = copy
+    cut = lowest[0]
+    while np.any(nearest < cut):
+        copy = find_thresholds(nearest[nearest < cut], control).copy
+        if copy is None:
+            break
+        if copy <= cut:
+            return copy
+        cut = copy
     raise CalibrationError(
         "Duplicates cannot be found: no known copy stands clearly above the similarity of "
         "different subjects; add subjects, or use a better encoder."
