@@ -311,9 +311,9 @@ def spread_figure(experiment: Experiment) -> Figure:
                 label=(MEASURES | BASELINES)[measure],
             )
         axis.set_yscale("log")
-        axis.set_ylim(bottom=_LEAST_SPREAD / 1.5)
         axis.set_title(f"{dataset}, {protocol}", loc="left")
         axis.set_xlabel("planted copies (%)")
+    axes[0][0].set_ylim(bottom=_LEAST_SPREAD / 1.5)
     axes[0][0].set_ylabel(f"CV of the response over disguises\n({_LEAST_SPREAD:g} stands for less)")
     _legend(figure, axes[0][0], columns=4)
     return figure
