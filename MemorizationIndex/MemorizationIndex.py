@@ -4,7 +4,7 @@ Only what Slicer looks for is here; the work is in MemorizationIndexLib.
 """
 
 # Names are Slicer's.
-# ruff: noqa: D102, D107, N802, N803, N806
+# ruff: noqa: D102, N802, N803, N806
 
 import importlib
 import sys

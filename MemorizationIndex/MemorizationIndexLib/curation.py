@@ -384,5 +384,3 @@ def _remove(target: Path, made: bool) -> None:
             shutil.rmtree(entry, ignore_errors=True)
         else:
             entry.unlink()
-
-

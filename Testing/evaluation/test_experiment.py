@@ -146,9 +146,7 @@ def test_set_measures_follow_the_share_of_copies(run):
 
     for measure in ("mean_mi", "mean_oni", "flagged", "fid", "kid", "authpct", "vendi", "c_t"):
         value(CLEAN, 0.0, measure)
-    ladder = [
-        value(CLEAN if level == 0 else "exact", level, "mean_mi") for level in (0.0, *LEVELS)
-    ]
+    ladder = [value(CLEAN if level == 0 else "exact", level, "mean_mi") for level in (0.0, *LEVELS)]
     assert ladder == sorted(ladder)
     assert value("exact", 0.45, "authpct") < value(CLEAN, 0.0, "authpct")
     assert value("exact", 0.45, "fid") < value(CLEAN, 0.0, "fid")

@@ -98,9 +98,7 @@ def score(given: argparse.Namespace) -> int:
         reason = next((one.reason for one in result.slices if one.reason), "")
         print(f"memorization-index: {summary.finding} The first: {reason}.", file=sys.stderr)
         return 2
-    return _refused_code(
-        given.inputs, [one.source for one in result.slices], summary.refused
-    )
+    return _refused_code(given.inputs, [one.source for one in result.slices], summary.refused)
 
 
 def show(given: argparse.Namespace) -> int:

@@ -120,4 +120,3 @@ def whole_number(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 0")
     return value
-

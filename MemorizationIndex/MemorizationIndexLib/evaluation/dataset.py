@@ -99,9 +99,7 @@ def read_slices(
         ImageError: The inputs hold no usable image.
         EvaluationError: None of the slices can be scored.
     """
-    images = find_images(
-        [inputs] if isinstance(inputs, (str, Path)) else inputs, subjects=subjects
-    )
+    images = find_images([inputs] if isinstance(inputs, (str, Path)) else inputs, subjects=subjects)
     refused = list(images.refused)
     if not images.sources:
         place, why = refused[0] if refused else (name, "it holds no image")

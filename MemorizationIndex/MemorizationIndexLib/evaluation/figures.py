@@ -415,4 +415,3 @@ _NAMES = {
     "crop": "crop 90 %",
     "jpeg": "JPEG 50",
 }
-

@@ -465,9 +465,7 @@ def variation(values: Sequence[float | None]) -> float | None:
     return sd / abs(center)
 
 
-def _over(
-    values: Iterable[float | None], measure: Callable[[list[float]], Any]
-) -> float | None:
+def _over(values: Iterable[float | None], measure: Callable[[list[float]], Any]) -> float | None:
     known = [value for value in values if value is not None]
     return float(measure(known)) if known else None
 

@@ -465,5 +465,3 @@ def _audit_measures(
 def _joined(layers: LayerRows | Sequence[NDArray[np.float32]], rows: NDArray[np.int64]) -> Numbers:
     """Return all layers of some slices side by side: the features of the baselines."""
     return np.concatenate([layer[rows] for layer in layers], axis=1).astype(np.float64)
-
-

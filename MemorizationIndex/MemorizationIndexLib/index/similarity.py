@@ -199,9 +199,7 @@ def _search_queries(
     )
 
 
-def _compare(
-    queries: Layers, block: Block, state: _Running, scratch: NDArray[np.float32]
-) -> None:
+def _compare(queries: Layers, block: Block, state: _Running, scratch: NDArray[np.float32]) -> None:
     everyone = np.arange(len(state.joint))
     size = len(everyone) * len(block.subjects)
     shape = (len(everyone), len(block.subjects))
