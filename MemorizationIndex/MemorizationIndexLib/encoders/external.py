@@ -29,6 +29,7 @@ where ``load()`` returns an object with the attributes and the method of ``encod
             coarse = fine.reshape(-1, 7, 2, 7, 2).mean((2, 4))
             return fine.reshape(-1, 196), coarse.reshape(-1, 49)
 
+
     def load():
         return MeanOfPatches()
 
