@@ -679,7 +679,8 @@ def doubts(
         sentences.append(
             f"{_count(cohort.subject_count, 'reference subject')} cannot certify an error rate of "
             f"{alpha:g}: the smallest is 1/({cohort.subject_count}+1) = "
-            f"{cohort.certifiable_alpha:.3g}, because slices of one subject are not independent."
+            f"{cohort.certifiable_alpha:.3g}, because slices of one subject are not independent. "
+            f"Ask for no less than that (alpha), or add reference subjects."
         )
     expected = DRIFT * max(alpha, cohort.certifiable_alpha) * scored
     if suspicious > expected and suspicious > DRIFT_SHARE * scored:

@@ -39,9 +39,11 @@ def duplicates_in_words(found: Duplicates) -> Iterator[str]:
         )
         return
     slices = sum(len(cluster) for cluster in found.slice_clusters)
+    people = len(found.subject_clusters)
     yield (
-        f"Finding:  {len(found.subject_clusters)} groups of subjects are one person under several "
-        f"names; {slices} slices occur more than once, in {len(found.slice_clusters)} groups."
+        f"Finding:  {people} {'group' if people == 1 else 'groups'} of subjects, each one person "
+        f"under several names; {slices} slices occur more than once, in "
+        f"{len(found.slice_clusters)} groups."
     )
     for cluster in found.subject_clusters[:_LISTED]:
         yield f"  one person: {', '.join(cluster)}"

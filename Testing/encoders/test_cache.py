@@ -284,6 +284,13 @@ def test_the_folder_follows_the_convention_without_platformdirs(
 # State
 
 
+def test_clearing_a_closed_cache_gives_the_disk_back(tmp_path: Path):
+    with open_cache(tmp_path) as cache:
+        fill(cache, 0, 300)
+    assert clear_cache(tmp_path) > 290 * 12288
+    assert cache_state(tmp_path).bytes < 20 * 4096
+
+
 def test_state_and_clear(tmp_path: Path):
     assert cache_state(tmp_path).rows == 0
     assert clear_cache(tmp_path) == 0

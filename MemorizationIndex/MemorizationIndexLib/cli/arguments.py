@@ -39,7 +39,7 @@ how similar are known copies in every disguise?
 {_INPUTS}
 examples:
   memorization-index build training/ --cohort training.micohort
-  memorization-index build train.npy manifest.csv --cohort train.micohort
+  memorization-index build manifest.csv --cohort train.micohort
   memorization-index build scans/ --cohort scans.micohort --subjects '(P[0-9]+)_'
 """
 
@@ -112,7 +112,11 @@ def parser() -> argparse.ArgumentParser:
     build.set_defaults(run=commands.build)
     _add_inputs(build)
     build.add_argument(
-        "--cohort", required=True, type=Path, metavar="C.micohort", help="where to put the cohort"
+        "--cohort",
+        required=True,
+        type=Path,
+        metavar="C.micohort",
+        help="where to put the cohort; .micohort is added, and a cohort there is replaced",
     )
     build.add_argument(
         "--encoder",
@@ -200,7 +204,7 @@ def parser() -> argparse.ArgumentParser:
     score.add_argument(
         "--hide-subjects",
         action="store_true",
-        help="leave subject names and pictures out of the report",
+        help="leave subject names and pictures out of the report; the tables still hold names",
     )
     _add_computing(score)
 
@@ -374,7 +378,7 @@ def _add_quiet(command: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isascii() and text.isdigit() else 0
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
     return value

@@ -91,6 +91,9 @@ def score(given: argparse.Namespace) -> int:
         warn(summary.warnings)
         print(f"Subjects: {summary.subject_rule}.")
         print(f"Finding:  {summary.finding}")
+        if left := summary.slices - summary.scored:
+            reason = next(one.reason for one in result.slices if one.reason)
+            print(f"Left out: {left} of {summary.slices} slices; the first: {reason}")
         print(f"Report:   {written[-1]}")
     if given.fail_on and _met(result, given.fail_on):
         return 3

@@ -10,6 +10,9 @@ from typing import Any
 from MemorizationIndexLib.progress import Progress, ProgressFunction
 from MemorizationIndexLib.progress import quiet as silent
 
+SECONDS_IN_A_LOG = 30.0
+"""Between two lines of progress where standard error is a file and not a terminal."""
+
 
 @contextmanager
 def progress_bars(quiet: bool) -> Iterator[ProgressFunction]:
@@ -20,6 +23,7 @@ def progress_bars(quiet: bool) -> Iterator[ProgressFunction]:
     from tqdm import tqdm
 
     bar: Any = None
+    terminal = sys.stderr.isatty()
 
     def draw(progress: Progress) -> None:
         nonlocal bar
@@ -27,6 +31,10 @@ def progress_bars(quiet: bool) -> Iterator[ProgressFunction]:
             bar.close()
             bar = None
         if bar is None:
+            if not terminal and not progress.total:
+                if progress.note:
+                    print(progress.note, file=sys.stderr)
+                return
             scaled = progress.unit == "bytes"
             bar = tqdm(
                 desc=progress.stage,
@@ -35,6 +43,7 @@ def progress_bars(quiet: bool) -> Iterator[ProgressFunction]:
                 unit_scale=scaled,
                 file=sys.stderr,
                 dynamic_ncols=True,
+                mininterval=0.1 if terminal else SECONDS_IN_A_LOG,
                 leave=bool(progress.total),
             )
         if progress.total:

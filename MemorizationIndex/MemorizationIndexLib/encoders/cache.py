@@ -213,7 +213,7 @@ class FeatureCache:
             if _pragma(connection, "freelist_count") == 0:
                 break
             pages = min(excess, PAGES_AT_ONCE)
-            connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+            _vacuum(connection, pages)
 
 
 class CachedEncoder:
@@ -387,7 +387,7 @@ def clear_cache(path: str | Path | None = None) -> int:
             f"The feature cache {file} cannot be cleared ({error}); end the programs that use it "
             "and delete the file."
         ) from error
-    return before - cache_state(path).bytes
+    return max(0, before - cache_state(path).bytes)
 
 
 def slice_keys(fingerprint: str, pixels: NDArray[Any]) -> list[bytes]:
@@ -603,6 +603,11 @@ def _evict(connection: sqlite3.Connection, goal: int) -> bool:
     return True
 
 
+def _vacuum(connection: sqlite3.Connection, pages: int) -> None:
+    # A script, because execute() takes one step of this statement, which frees one page.
+    connection.executescript(f"PRAGMA incremental_vacuum({pages})")
+
+
 def _clear(file: Path) -> None:
     # Not by deleting the file: SQLite in a process that has it open would spoil a new one.
     try:
@@ -610,7 +615,7 @@ def _clear(file: Path) -> None:
             with _transaction(connection):
                 connection.execute("DELETE FROM feature")
                 connection.execute("DELETE FROM entry")
-            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            _vacuum(connection, 0)
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         if not _is_damage(error):

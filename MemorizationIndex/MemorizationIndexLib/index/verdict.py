@@ -142,7 +142,7 @@ def rule_sentence(thresholds: Thresholds) -> str:
     """Return the rule in one sentence, with its numbers."""
     first = (
         f"A slice is suspicious if its similarity exceeds {thresholds.suspicious:.4f}, which "
-        f"{thresholds.level:.2g} of the slices of patients outside the reference do"
+        f"{100 * thresholds.level:.2g} % of the slices of patients outside the reference do"
     )
     if thresholds.copy is None:
         return f"{first}; none is called a copy, because no known copy stands clearly above that."
