@@ -78,7 +78,8 @@ def start_build(place: Path) -> subprocess.Popen[str]:
         cwd=place,
         env=environment,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
     )
 
 

@@ -515,7 +515,8 @@ def run_command(arguments: list[str], **environment: str) -> subprocess.Complete
         [sys.executable, "-m", "MemorizationIndexLib", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT / "MemorizationIndex"), **environment},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
     )
 
 
@@ -552,7 +553,8 @@ def test_a_reader_that_leaves_is_no_error(small_audit):
         executable=shutil.which("bash"),
         env={**os.environ, "PYTHONPATH": str(ROOT / "MemorizationIndex"), "PYTHONUNBUFFERED": "1"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
     )
     assert done.stderr == ""
     assert done.returncode == 0
@@ -569,7 +571,8 @@ def test_an_interrupted_build_says_so_and_the_next_uses_what_it_encoded(tmp_path
         env={**os.environ, "PYTHONPATH": str(ROOT / "MemorizationIndex")},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
     )
     until = time.monotonic() + 120
     while not any(path.stat().st_size for path in tmp_path.glob(".c.micohort-*/spool/0")):

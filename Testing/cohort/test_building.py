@@ -332,7 +332,8 @@ def start_build(reference: Path, cohort: Path, *more: str) -> subprocess.Popen:
         env={**os.environ, "PYTHONPATH": str(ROOT / "MemorizationIndex")},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
     )
 
 

@@ -103,7 +103,8 @@ print(load_cohort(sys.argv[1]).slice_count)
             ),
         },
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
     )
     assert done.stdout.strip() == "24", done.stderr
 
