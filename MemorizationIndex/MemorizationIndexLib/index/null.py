@@ -146,11 +146,11 @@ class _Fitter:
                 self.moments.append(
                     reduce(Moments.merge, (Moments.of(layer[p][inside]) for p in range(poses)))
                 )
+            self.whole = reduce(Moments.merge, self.moments)
 
     def without(self, fold: int) -> Whitener:
         if self.moments:
-            others = [m for f, m in enumerate(self.moments) if f != fold]
-            return fit_whitener_to_moments(reduce(Moments.merge, others), self.method)
+            return fit_whitener_to_moments(self.whole.without(self.moments[fold]), self.method)
         outside = np.flatnonzero(self.fold_of_slice != fold)
         rows = np.concatenate([pose[outside] for pose in self.layer])
         return fit_whitener(rows, self.method)
