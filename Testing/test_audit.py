@@ -15,11 +15,11 @@ from MemorizationIndexLib import (
     score,
     score_volumes,
 )
-from MemorizationIndexLib.audit import finding_sentence
 from MemorizationIndexLib.images.volume import ImageError, Volume
 from MemorizationIndexLib.index.protocols import CalibrationError
 from MemorizationIndexLib.index.scores import p_values, q_values
 from MemorizationIndexLib.progress import CancelledError, Progress
+from MemorizationIndexLib.summary import finding_sentence
 from MemorizationIndexLib.transformations import get_transformation
 from phantom_files import phantom
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .audit import doubts, finding_sentence, with_share
 from .cohort.cohort import Cohort
 from .index.scores import null_spread, q_values
 from .index.verdict import find_thresholds
 from .results import AuditResult
+from .summary import doubts, finding_sentence, with_share
 
 
 def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:

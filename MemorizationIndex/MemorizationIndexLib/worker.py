@@ -125,10 +125,11 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     is lost however the worker ends. Laying the matches over the flagged slices takes longer than
     all the rest and comes last; their features are in the cache by then.
     """
-    from .audit import FLAGGED, AuditOptions, score_volumes
+    from .audit import AuditOptions, score_volumes
     from .cohort import load_cohort
     from .cohort.building import expected_slices
     from .exchange import read_volumes, write_result
+    from .findings import FLAGGED
     from .images.volume import ImageError
     from .joining import join
     from .results import AuditResult
