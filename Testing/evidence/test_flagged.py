@@ -182,9 +182,9 @@ def test_verification_can_be_cancelled(small_audit) -> None:
 
 
 def test_only_the_most_similar_are_kept(small_audit, monkeypatch) -> None:
-    from MemorizationIndexLib import audit
+    from MemorizationIndexLib import gallery
 
-    monkeypatch.setattr(audit, "MOST_VERIFIED", 3)
+    monkeypatch.setattr(gallery, "MOST_VERIFIED", 3)
     head = np.concatenate([phantom(1), phantom(2)])
     result = score_volumes(
         [Volume("fake", "fake", head, np.eye(4), "", planar=True)], small_audit.cohort
