@@ -575,7 +575,7 @@ def test_an_interrupted_build_says_so_and_the_next_uses_what_it_encoded(tmp_path
         errors="replace",
     )
     until = time.monotonic() + 120
-    while not any(path.stat().st_size for path in tmp_path.glob(".c.micohort-*/spool/0")):
+    while not any(path.stat().st_size for path in tmp_path.glob(".c.micohort-*/new/spool/0")):
         assert process.poll() is None
         assert time.monotonic() < until
         time.sleep(0.005)

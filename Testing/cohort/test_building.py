@@ -350,7 +350,7 @@ def wait_for(process: subprocess.Popen, happened) -> None:
 def test_a_killed_build_leaves_the_former_cohort_whole(small_audit, tmp_path, stage):
     former = Path(shutil.copytree(small_audit.cohort, tmp_path / "c.micohort"))
     process = start_build(small_audit.reference, former, "--seed", "5")
-    wait_for(process, lambda: list(tmp_path.glob(f".c.micohort-*/{stage}")))
+    wait_for(process, lambda: list(tmp_path.glob(f".c.micohort-*/new/{stage}")))
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -362,7 +362,7 @@ def test_a_killed_build_leaves_the_former_cohort_whole(small_audit, tmp_path, st
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_killed_first_build_leaves_no_cohort_and_the_next_succeeds(small_audit, tmp_path):
     process = start_build(small_audit.reference, tmp_path / "c.micohort")
-    wait_for(process, lambda: list(tmp_path.glob(".c.micohort-*/rows.fine.npy")))
+    wait_for(process, lambda: list(tmp_path.glob(".c.micohort-*/new/rows.fine.npy")))
     process.kill()
     process.communicate()
     assert not (tmp_path / "c.micohort").exists()

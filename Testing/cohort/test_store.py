@@ -263,7 +263,7 @@ def test_the_former_cohort_returns_if_the_new_one_cannot_take_its_place(copy, mo
     original = Path.rename
 
     def rename(self: Path, target: Path) -> Path:
-        if Path(target) == copy and not self.name.endswith(".former"):
+        if Path(target) == copy and self.name != store.FORMER:
             raise OSError(5, "Input/output error")
         return original(self, target)
 
@@ -273,6 +273,76 @@ def test_the_former_cohort_returns_if_the_new_one_cannot_take_its_place(copy, mo
     monkeypatch.undo()
     assert load_cohort(copy).facts == before
     assert leftovers(copy.parent) == [copy.name]
+
+
+def killed_build(cohort: Path, *, at: str) -> Path:
+    """Leave what a build of a cohort leaves that is killed at a stage; return its folder."""
+    program = f"""
+import os, shutil, sys
+from pathlib import Path
+from MemorizationIndexLib.cohort import store
+cohort = Path(sys.argv[1])
+whole = Path(sys.argv[2])
+original = Path.rename
+def rename(self, target):
+    if Path(target) == cohort:
+        os._exit(9)
+    return original(self, target)
+with store.writing(cohort) as writer:
+    shutil.copytree(whole, writer.folder, dirs_exist_ok=True)
+    if "{at}" == "writing":
+        os._exit(9)
+    Path.rename = rename
+"""
+    before = set(cohort.parent.iterdir())
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(cohort), str(cohort)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "MemorizationIndex")},
+    )
+    assert done.returncode == 9
+    (left,) = (path for path in set(cohort.parent.iterdir()) - before)
+    return left
+
+
+def test_a_cohort_returns_if_its_replacement_was_killed_between_two_renames(copy):
+    before = load_cohort(copy).facts
+    work = killed_build(copy, at="putting")
+    assert not copy.exists()
+    assert (work / store.FORMER / store.INDEX).is_file()
+    assert load_cohort(copy.with_suffix("")).facts == before
+    assert copy.exists()
+
+
+def test_the_next_build_puts_back_and_clears_up(copy):
+    first = killed_build(copy, at="writing")
+    second = killed_build(copy, at="putting")
+    assert not first.exists()
+    assert leftovers(copy.parent) == [second.name]
+    with pytest.raises(KeyboardInterrupt), store.writing(copy):
+        raise KeyboardInterrupt
+    assert leftovers(copy.parent) == [copy.name]
+    assert load_cohort(copy).slice_count == 24
+
+
+def test_what_another_build_is_at_is_left_alone(copy):
+    with store.writing(copy) as one:
+        one.array("some", np.arange(3))
+        with pytest.raises(KeyboardInterrupt), store.writing(copy):
+            raise KeyboardInterrupt
+        assert (one.folder / "some.npy").is_file()
+        # A build of another cohort whose name begins alike.
+        with store.writing(copy.parent / f"{copy.name}-abcdefgh.micohort") as other:
+            assert not store._is_dead(other.folder.parent)
+        # A build of the future or the past that knows no lock.
+        unlocked = copy.parent / f".{copy.name}-abcd1234"
+        unlocked.mkdir()
+        store._sweep(copy)
+        assert unlocked.exists()
+        os.utime(unlocked, (0, 0))
+        store._sweep(copy)
+        assert not unlocked.exists()
+        shutil.copytree(copy, one.folder, dirs_exist_ok=True)
+    assert load_cohort(copy).slice_count == 24
 
 
 def test_an_unwritable_folder_is_said_so(small_audit, tmp_path, monkeypatch):
@@ -336,7 +406,8 @@ def test_a_full_disk_leaves_the_former_cohort(small_audit, tiny_disk):
 @pytest.mark.parametrize("method", ["array", "sources", "spool", "finish"])
 def test_a_write_that_fails_for_want_of_room_is_said_so(tmp_path, monkeypatch, method):
     """The same without a disk of one's own: every write of a small file meets a full disk."""
-    writer = store.CohortWriter(tmp_path)
+    writer = store.CohortWriter(tmp_path / "work" / store.NEW)
+    writer.folder.mkdir(parents=True)
 
     def full(*_, **__):
         raise OSError(28, "No space left on device")
@@ -353,5 +424,5 @@ def test_a_write_that_fails_for_want_of_room_is_said_so(tmp_path, monkeypatch, m
         elif method == "finish":
             writer.finish(None)
         else:
-            with writer.spool(tmp_path / "spool" / "0") as append:
+            with writer.spool(writer.folder / "spool" / "0") as append:
                 append(np.zeros(3))

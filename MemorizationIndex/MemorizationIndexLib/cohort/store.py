@@ -8,12 +8,15 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -31,6 +34,16 @@ FORMAT_VERSION = 1
 SUFFIX = ".micohort"
 INDEX = "cohort.json"
 SOURCES = "sources.txt"
+
+NEW, FORMER, LOCK = "new", "former", "lock"
+"""What a build keeps in its hidden folder beside the cohort: the cohort in the making, the one that
+it replaces while they change places, and a file that is locked as long as the build lives."""
+
+_WORK_NAME = r"\.{name}-[a-z0-9_]{{8}}"
+"""Pattern of the name of such a folder, as ``tempfile.mkdtemp`` makes it."""
+
+_DAY = 24 * 3600.0
+"""Age in seconds from which a build without a lock is taken for dead."""
 
 
 def cohort_path(path: str | Path) -> Path:
@@ -50,6 +63,7 @@ class CohortWriter:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._place = folder.parent.parent
 
     def array(self, name: str, content: NDArray[Any]) -> None:
         """Write one array.
@@ -57,7 +71,7 @@ class CohortWriter:
         Raises:
             CohortError: The disk is full or cannot be written.
         """
-        with _disk(self.folder.parent):
+        with _disk(self._place):
             # Not written straight from the array: numpy then loses the system's reason of failure.
             buffer = io.BytesIO()
             np.save(buffer, content, allow_pickle=False)
@@ -71,7 +85,7 @@ class CohortWriter:
         """
         path = self.folder / f"{name}.npy"
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        with _disk(self.folder.parent):
+        with _disk(self._place):
             mapped = open_memmap(path, mode="w+", dtype=dtype, shape=shape)
             # Writing into a mapped file on a full disk kills the process: claim the space first.
             if hasattr(os, "posix_fallocate"):
@@ -88,12 +102,12 @@ class CohortWriter:
         Raises:
             CohortError: The disk is full or cannot be written.
         """
-        with _disk(self.folder.parent):
+        with _disk(self._place):
             path.parent.mkdir(exist_ok=True)
             file = path.open("wb")
 
         def append(content: NDArray[Any]) -> None:
-            with _disk(self.folder.parent):
+            with _disk(self._place):
                 file.write(np.ascontiguousarray(content).tobytes())
                 file.flush()
 
@@ -112,7 +126,7 @@ class CohortWriter:
 
     def sources(self, sources: list[str]) -> None:
         """Write the file of each slice, a JSON string per line."""
-        with _disk(self.folder.parent):
+        with _disk(self._place):
             lines = "".join(json.dumps(source) + "\n" for source in sources)
             (self.folder / SOURCES).write_text(lines, encoding="ascii")
 
@@ -122,7 +136,7 @@ class CohortWriter:
             path.name: _sha256(path) for path in sorted(self.folder.iterdir()) if path.is_file()
         }
         content = {"facts": asdict(facts), "files": sums}
-        with _disk(self.folder.parent):
+        with _disk(self._place):
             (self.folder / INDEX).write_text(
                 json.dumps({**content, "sha256": _checksum(content)}, indent=1),
                 encoding="ascii",
@@ -147,18 +161,30 @@ def writing(path: Path) -> Iterator[CohortWriter]:
             )
         if not path.parent.is_dir():
             raise CohortError(f"The folder {path.parent} does not exist: make it first.")
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+        _recover(path)
+        _sweep(path)
+        work = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
-        folder.chmod(0o777 & ~_umask())
-        yield CohortWriter(folder)
         with _disk(path.parent):
-            _put(folder, path)
+            lock = (work / LOCK).open("wb")
+        with lock:
+            # A file system without locks: the folder then counts as that of a living build.
+            with contextlib.suppress(OSError):
+                _lock(lock)
+            with _disk(path.parent):
+                (work / NEW).mkdir()
+            (work / NEW).chmod(0o777 & ~_umask())
+            yield CohortWriter(work / NEW)
+            with _disk(path.parent):
+                _put(work, path)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def load_cohort(path: str | Path) -> Cohort:
     """Read a cohort, checking every byte; the large arrays stay on disk, memory-mapped.
+
+    A cohort that a killed build had moved aside is put back first.
 
     Args:
         path: The folder NAME.micohort; the ending may be left out, as when it was built.
@@ -169,6 +195,7 @@ def load_cohort(path: str | Path) -> Cohort:
     path = Path(path)
     try:
         if not path.exists():
+            _recover(cohort_path(path))
             if not cohort_path(path).exists():
                 raise CohortError(f"There is no cohort at {path}: build one, or check the path.")
             path = cohort_path(path)
@@ -257,18 +284,74 @@ def _facts(content: Mapping[str, Any]) -> CohortFacts:
     return CohortFacts(**values)
 
 
-def _put(folder: Path, path: Path) -> None:
+def _put(work: Path, path: Path) -> None:
     if path.exists():
-        former = folder.with_name(folder.name + ".former")
-        path.rename(former)
+        path.rename(work / FORMER)
         try:
-            folder.rename(path)
+            (work / NEW).rename(path)
         except OSError:
-            former.rename(path)
+            (work / FORMER).rename(path)
             raise
-        shutil.rmtree(former, ignore_errors=True)
     else:
-        folder.rename(path)
+        (work / NEW).rename(path)
+
+
+def _recover(path: Path) -> None:
+    """Put back a cohort that a build was about to replace when it was killed."""
+    if path.exists():
+        return
+    for work in _works(path):
+        former = work / FORMER
+        if (former / INDEX).is_file() and _is_dead(work):
+            former.rename(path)
+            return
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed builds of a cohort left."""
+    for work in _works(path):
+        if _is_dead(work):
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _works(path: Path) -> list[Path]:
+    """Return the hidden folders of builds of a cohort."""
+    if not path.parent.is_dir():
+        return []
+    pattern = re.compile(_WORK_NAME.format(name=re.escape(path.name)))
+    return [entry for entry in path.parent.iterdir() if pattern.fullmatch(entry.name)]
+
+
+def _is_dead(work: Path) -> bool:
+    """Tell whether the build that made a folder has surely ended: then nobody holds its lock."""
+    try:
+        with (work / LOCK).open("r+b") as lock:
+            _lock(lock)
+            return True
+    except FileNotFoundError:
+        # Killed before it could lock, or begun by an older version of this library.
+        with contextlib.suppress(OSError):  # it ends just now
+            times = [entry.stat().st_mtime for entry in (work, *work.rglob("*"))]
+            return time.time() - max(times) > _DAY
+        return False
+    except OSError:
+        return False
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Lock a file until it is closed, or its process ends.
+
+    Raises:
+        OSError: Somebody holds the lock, or the file system knows none.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextlib.contextmanager
