@@ -167,16 +167,33 @@ def test_an_anonymized_cohort_holds_no_name_and_calibrates_the_same(tmp_path):
     assert set(hidden.sources) == {""}
     assert len(set(hidden.facts.subjects)) == 6
     # The order of rows and the numbers of volumes must not follow that of the names either.
-    assert list(hidden.facts.subjects) == sorted(hidden.facts.subjects)
+    first_rows = [int(np.flatnonzero(hidden.reference.subjects == code)[0]) for code in range(6)]
+    pictures = [int(hidden.digests[row]) for row in first_rows]
     assert list(dict.fromkeys(hidden.volume_codes.tolist())) == list(range(6))
     shown = build_cohort(folder, tmp_path / "shown", options=PLAIN)
     same_calibration(hidden, shown)
+    assert pictures != [int(shown.digests[row]) for row in first_rows]
     again = build_cohort(folder, tmp_path / "again", options=options)
     assert set(again.facts.subjects).isdisjoint(hidden.facts.subjects)  # another salt
     result = score(folder / names[3], hidden, options=BARE)
     assert {one.nearest_subject for one in result.slices} <= set(hidden.facts.subjects)
     assert len({one.nearest_subject for one in result.slices}) == 1
     assert result.summary.anonymized
+
+
+@pytest.mark.parametrize("protocol", ["calibrated", "paper", "reference"])
+def test_the_salt_has_no_say_in_the_numbers(tmp_path, protocol):
+    given = volumes(9, 3)
+    options = dataclasses.replace(PLAIN, protocol=protocol, anonymize=True, seed=4)
+    one, again = (
+        build_cohort_from_volumes(given, tmp_path / name, options=options) for name in "ab"
+    )
+    assert one.facts.subjects != again.facts.subjects
+    for path in sorted(one.path.glob("*.npy")):
+        assert path.read_bytes() == (again.path / path.name).read_bytes(), path.name
+    if protocol == "paper":
+        shown = dataclasses.replace(options, anonymize=False)
+        same_calibration(one, build_cohort_from_volumes(given, tmp_path / "shown", options=shown))
 
 
 def test_thumbnails_are_stored_only_if_wanted_and_lie_in_row_order(small_audit, tmp_path):

@@ -439,16 +439,24 @@ class _Keeper:
 
 
 def _subject_codes(gathered: _Gathered, anonymize: bool) -> tuple[list[str], dict[str, int]]:
-    """Return the names to be stored, sorted, and the code of each true name.
+    """Return the names to be stored, by code, and the code of each true name.
 
-    Hashed names are sorted too: rows in the order of the true names would give them away.
+    Hashed names follow their pictures' hashes: rows in the order of the true names would give
+    them away, and in that of the hashed names the salt would have a say in what is computed.
     """
-    shown = {name: name for name in sorted(set(gathered.subjects))}
-    if anonymize:
-        shown = _pseudonyms(shown)
-    names = sorted(shown.values())
-    code_of_shown = {name: code for code, name in enumerate(names)}
-    return names, {name: code_of_shown[stored] for name, stored in shown.items()}
+    names = sorted(set(gathered.subjects))
+    if not anonymize:
+        return names, {name: code for code, name in enumerate(names)}
+    shown = _pseudonyms(names)
+    pictures: dict[str, list[int]] = {name: [] for name in names}
+    for name, digest in zip(gathered.subjects, gathered.digests, strict=True):
+        pictures[name].append(digest)
+    place = {
+        name: (hashlib.sha256(repr(sorted(digests)).encode()).digest(), shown[name])
+        for name, digests in pictures.items()
+    }
+    names.sort(key=place.__getitem__)
+    return [shown[name] for name in names], {name: code for code, name in enumerate(names)}
 
 
 def _pseudonyms(subjects: Iterable[str]) -> dict[str, str]:
@@ -493,16 +501,17 @@ def _null(
     progress: ProgressFunction,
     cancelled: CancelFunction,
 ) -> Null:
+    # In the order of the true names: one seed gives one null, hashed names or not.
+    codes_by_name = [code_of[name] for name in sorted(code_of)]
     if protocol.null == "subjects":
 
         def fold_done(done: int, total: int) -> None:
             check(cancelled)
             progress(Progress("Calibrating the null", done, total, "folds"))
 
-        # Dealt in the order of the true names: one seed gives one null, hashed names or not.
         dealt = subject_folds(len(code_of), np.random.default_rng(seed))
         fold_of_subject = np.empty_like(dealt)
-        fold_of_subject[[code_of[name] for name in sorted(code_of)]] = dealt
+        fold_of_subject[codes_by_name] = dealt
         return cross_fitted_null(
             features,
             reference.subjects,
@@ -513,11 +522,13 @@ def _null(
             progress=fold_done,
             fold_of_subject=fold_of_subject,
         )
+    rank = np.argsort(codes_by_name)
+    order = np.argsort(rank[reference.subjects], kind="stable")
     if protocol.whitening == "clip":
         with np.errstate(all="ignore"):
-            similarity = published.calibrate([np.asarray(f[0]) for f in features]).null
+            similarity = published.calibrate([np.asarray(f[0])[order] for f in features]).null
         return Null(similarity, np.full(len(similarity), -1, np.int64))
-    return half_split_null(reference, protocol, seed)
+    return half_split_null(reference, protocol, seed, order)
 
 
 def _control(

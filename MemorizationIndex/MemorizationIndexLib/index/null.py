@@ -156,19 +156,31 @@ class _Fitter:
         return fit_whitener(rows, self.method)
 
 
-def half_split_null(reference: Reference, protocol: Protocol, seed: int) -> Null:
+def half_split_null(
+    reference: Reference,
+    protocol: Protocol,
+    seed: int,
+    order: NDArray[np.int64] | None = None,
+) -> Null:
     """Score random halves of the slices against each other (paper, section 3.3).
 
     Kept for the ``paper`` protocol only: neighbors of one subject stand on both sides, so it is
     biased where subjects have several slices (METHOD.md section 2, faults 3 and 4).
+
+    Args:
+        reference: Whitened rows.
+        protocol: The choice of aggregation.
+        seed: Of the halving.
+        order: The rows in the order in which they are halved, shape (N,); as they lie if None.
     """
     rng = np.random.default_rng(seed)
     count = reference.slice_count
+    rows = np.arange(count) if order is None else order
     half = count // 2
     found = []
     for _ in range(HALVINGS):
-        order = rng.permutation(count)
-        queries, others = np.sort(order[:half]), np.sort(order[half : 2 * half])
+        drawn = rng.permutation(rows)
+        queries, others = np.sort(drawn[:half]), np.sort(drawn[half : 2 * half])
 
         def blocks(others: NDArray[np.int64] = others) -> Iterator[Block]:
             return blocks_of(
