@@ -66,6 +66,7 @@ def test_nearest_row_subject_and_slice_name_one_slice(result, small_audit):
         assert cohort.facts.subjects[cohort.reference.subjects[row]] == one.nearest_subject
         assert cohort.indices[row] == one.nearest_slice
         assert cohort.facts.volumes[cohort.volume_codes[row]] == one.nearest_volume
+        assert one.nearest_source == "head.nii.gz"
 
 
 def test_volumes_sum_up_their_slices(result):

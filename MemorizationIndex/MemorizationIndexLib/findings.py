@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import PureWindowsPath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +122,8 @@ def slice_results(
                 consensus=int(consensus[number]),
                 layer_similarity=tuple(float(value) for value in layer_similarity[number]),
                 source=one.source,
+                # Knows the separators of both worlds: a cohort may come from another machine.
+                nearest_source=PureWindowsPath(cohort.sources[row]).name,
                 pose=poses[number].label,
             )
         )

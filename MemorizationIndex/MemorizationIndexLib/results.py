@@ -46,6 +46,8 @@ class SliceResult:
         consensus: How many layers name the nearest slice's subject as the nearest.
         layer_similarity: Largest cosine per layer, in the order of ``AuditSummary.layers``.
         source: File the slice came from.
+        nearest_source: Name of the file of the nearest reference slice, without its folder; empty
+            if the cohort is anonymized.
         pose: How the query stands to the nearest reference slice, in words; empty if as it is.
         ssim: Mean SSIM with that slice laid over the query; None if it was not.
         ncc: Normalised cross-correlation with it laid over the query; None if it was not.
@@ -70,6 +72,7 @@ class SliceResult:
     consensus: int | None = None
     layer_similarity: tuple[float, ...] = ()
     source: str = ""
+    nearest_source: str = ""
     pose: str = ""
     ssim: float | None = None
     ncc: float | None = None

@@ -467,13 +467,13 @@ def test_subject_names_are_hidden_until_asked_for(stage):
     def everything():
         node = slicer.util.getFirstNodeByClassByName("vtkMRMLTableNode", "volume memorization")
         cells = [node.GetCellText(r, c) for r in range(6) for c in range(node.GetNumberOfColumns())]
-        cells += [table.model.item(r, c).text() for r in range(6) for c in range(8)]
+        cells += [table.model.item(r, c).text() for r in range(6) for c in range(9)]
         return " ".join([*cells, stage.ui.sliceLabel.text])
 
     table.go_to(1)
     assert "Doe" not in everything() and "subject 1" in everything()
     stage.ui.showSubjectsCheckBox.checked = True
-    assert "Doe^Jane" in everything()
+    assert "Doe^Jane.nii.gz" in everything()
     stage.ui.showSubjectsCheckBox.checked = False
     assert "Doe" not in everything()
 

@@ -185,6 +185,7 @@ def _scored(
         consensus=3 if copied else int(rng.integers(0, 4)),
         layer_similarity=(value, value * 0.9, value * 1.05),
         source=f"/data/{volume}.nii.gz",
+        nearest_source=f"sub-{patient:02d}_T1w.nii.gz",
     )
 
 

@@ -17,6 +17,8 @@ from MemorizationIndexLib.report import (
     write_summary_json,
     write_volumes_csv,
 )
+from MemorizationIndexLib.report.html import render
+from MemorizationIndexLib.report.pseudonyms import hide_subjects
 from MemorizationIndexLib.report.tables import guard, unguard
 from MemorizationIndexLib.results import AuditSummary, VolumeResult
 from report.example_result import HOSTILE, clean, example, nothing_scored
@@ -45,6 +47,7 @@ HEADER = [
     "ssim",
     "ncc",
     "verified",
+    "nearest_source",
 ]
 
 
@@ -73,6 +76,15 @@ def test_evidence_is_written_and_empty_where_it_was_not_sought(tmp_path):
     assert [read[scored[0]][name] for name in columns] == ["rotated by +4°", "0.5", "0.25", "yes"]
     assert read[scored[1]]["verified"] == "no"
     assert [read[scored[2]][name] for name in columns] == ["", "", "", ""]
+
+
+def test_the_file_of_the_nearest_slice_is_told_unless_names_are_hidden(tmp_path):
+    result = example(pictures=False)
+    write_slices_csv(result, tmp_path / "slices.csv")
+    told = {row["nearest_source"] for row in rows(tmp_path / "slices.csv")}
+    assert "sub-07_T1w.nii.gz" in told
+    assert "in <bdi>sub-07_T1w.nii.gz</bdi>" in render(result)
+    assert not any(one.nearest_source for one in hide_subjects(result).slices)
 
 
 def test_slices_come_back_as_they_were(tmp_path):

@@ -105,6 +105,7 @@ def slice_result(volume: str, index: int, verdict: Verdict, **changes: Any) -> S
             "nearest_subject": "Doe^Jane",
             "nearest_volume": "Doe^Jane T1",
             "nearest_slice": 3,
+            "nearest_source": "Doe^Jane.nii.gz",
             "nearest_row": 17,
             "margin": 0.1,
             "consensus": 2,

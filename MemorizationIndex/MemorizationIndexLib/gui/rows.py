@@ -79,6 +79,10 @@ class Subjects:
             return row.nearest_subject
         return f"subject {self._numbers[row.nearest_subject]}"
 
+    def file(self, row: SliceResult) -> str:
+        """Return the file of the nearest slice, which may name the subject, as it may be shown."""
+        return row.nearest_source if self._shown and row.nearest_source else "–"
+
     def key(self, row: SliceResult) -> float | str:
         """Return what the nearest subject is sorted by."""
         if row.nearest_subject is None:
@@ -121,6 +125,7 @@ def columns(subjects: Subjects) -> tuple[Column, ...]:
             lambda r: "–" if r.nearest_slice is None else str(r.nearest_slice),
             lambda r: _key(r.nearest_slice),
         ),
+        Column("Its file", "File of the nearest reference slice", subjects.file, subjects.file),
         Column(
             "Similarity",
             "Similarity to the nearest reference slices, 0 to 1",

@@ -45,6 +45,7 @@ def hide_subjects(result: AuditResult) -> AuditResult:
                 nearest_volume=None,
                 reason=_replace_names(one.reason, names),
                 source="",
+                nearest_source="",
             )
             for one in result.slices
         ),

@@ -39,7 +39,7 @@ SLICE_COLUMNS = (
     "margin",
     "consensus",
 )
-TRAILING_COLUMNS = ("nearest_volume", "source", "pose", "ssim", "ncc", "verified")
+TRAILING_COLUMNS = ("nearest_volume", "source", "pose", "ssim", "ncc", "verified", "nearest_source")
 VOLUME_COLUMNS = tuple(field.name for field in dataclasses.fields(VolumeResult))
 
 _FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠'")
