@@ -282,6 +282,23 @@ def test_a_manifest_names_slices_of_a_stack(tmp_path: Path) -> None:
         assert tuple(indices) == source.selected
 
 
+def test_a_manifest_beside_a_named_file_counts(tmp_path: Path) -> None:
+    np.save(tmp_path / "stack.npy", grey(0, (4, 20, 20)))
+    png(tmp_path / "other.png")
+    lines = [f"stack.npy,{'AB'[index % 2]},{index}" for index in range(4)]
+    table(tmp_path, "path,subject_id,slice_index\n" + "\n".join(lines))
+    found = find_images([tmp_path / "stack.npy"])
+    assert {s.subject: s.selected for s in found.sources} == {"A": (0, 2), "B": (1, 3)}
+    assert found.subject_rules == {"the manifest": 2} and not found.warnings
+    found = find_images([tmp_path / "stack.npy", tmp_path / "other.png"])
+    (warning,) = found.warnings
+    assert "other.png is not in the manifest.csv beside it" in warning
+    table(tmp_path, "path,subject_id\nstack.npy,\n")
+    found = find_images([tmp_path / "stack.npy", tmp_path / "other.png"])
+    (warning,) = found.warnings
+    assert "Ignored as a manifest" in warning and "subject_id is empty" in warning
+
+
 def test_a_manifest_names_a_dicom_folder(tmp_path: Path) -> None:
     dicom_slice(tmp_path / "d" / "1.dcm", grey().astype(np.int16))
     assert names(table(tmp_path, "path,subject_id\nd,X\n")) == {"d": "X"}

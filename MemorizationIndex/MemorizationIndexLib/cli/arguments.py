@@ -25,7 +25,8 @@ and open results/report.html. To see it work on made-up patients first:
 _INPUTS = """\
 INPUT is any number of files, folders (searched through) or a manifest.csv:
   NIfTI, NRRD, MHA/MHD, DICOM, PNG, JPEG, TIFF, and .npy/.npz stacks (N, H, W).
-A manifest.csv has the columns path, subject_id and, if wanted, slice_index.
+A manifest.csv has the columns path, subject_id and, if wanted, slice_index; one that lies in a
+folder, or beside a file, that is given counts too.
 
 Who is who decides the calibration. The subject of an image is, in this order: what --subjects
 finds in its path; the manifest; the DICOM PatientID; a BIDS name (sub-01); the parent folder, or

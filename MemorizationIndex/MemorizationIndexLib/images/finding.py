@@ -97,6 +97,7 @@ class _Search:
     seen: set[Path] = field(default_factory=set)
     refused: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    beside: dict[Path, dict[Path, list[ManifestRow]]] = field(default_factory=dict)
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
@@ -257,6 +258,20 @@ def _add_manifest(search: _Search, file: Path, given: str) -> None:
             raise ImageError(f"{file}, line {row.line}: {row.path} {what} ({_KNOWN}).")
 
 
+def _rows_beside(search: _Search, path: Path) -> dict[Path, list[ManifestRow]]:
+    """Return the lines of the manifest beside a file that the user named itself."""
+    table = path.parent / NAME
+    if table not in search.beside:
+        search.beside[table] = {}
+        if table.is_file():
+            try:
+                search.beside[table] = load_manifest(table).by_path()
+            except ImageError as error:
+                # Nobody asked for this table: it must not stop the run.
+                search.warnings.append(f"Ignored as a manifest: {error}")
+    return search.beside[table]
+
+
 def _gather(inputs: Sequence[str | Path]) -> _Search:
     search = _Search()
     if not inputs:
@@ -274,9 +289,15 @@ def _gather(inputs: Sequence[str | Path]) -> _Search:
         elif path.suffix.lower() == ".csv":
             _add_manifest(search, path, str(given))
         else:
-            count, _ = _add(search, [path], str(given), path.parent, {}, alone=True)
+            rows = _rows_beside(search, path)
+            count, unlisted = _add(search, [path], str(given), path.parent, rows, alone=True)
             if not count:
                 raise ImageError(f"{given} is not an image that can be read ({_KNOWN}).")
+            if rows and unlisted:
+                search.warnings.append(
+                    f"{given} is not in the {NAME} beside it; its subject was identified by the "
+                    "other rules."
+                )
     return search
 
 
@@ -548,8 +569,9 @@ def find_images(
     Reads headers, never voxels. A file that is reached twice is taken once.
 
     Args:
-        inputs: Image files, folders (searched recursively; a ``manifest.csv`` at the top gives
-            identities) and manifests (only what they list is taken).
+        inputs: Image files (a ``manifest.csv`` beside one gives its identity), folders (searched
+            recursively; a ``manifest.csv`` at the top gives identities) and manifests (only what
+            they list is taken).
         subjects: Regular expression that finds the subject in a file's path, which starts with
             the name of the input folder: its group ``subject``, else its first group, else all
             it matches.
