@@ -208,7 +208,8 @@ def test_doubts_about_the_parent_folder(tmp_path: Path) -> None:
     png(tmp_path / "flat" / "1.png")
     png(tmp_path / "flat" / "2.png")
     (warning,) = find_images([tmp_path / "flat"]).warnings
-    assert "All 2 2D images" in warning and "--subjects" in warning and "manifest" in warning
+    assert "The 2 pictures in the folder flat were taken as the slices of one volume" in warning
+    assert "--subjects" in warning and "manifest" in warning
     png(tmp_path / "b" / "1.png")
     assert not find_images([tmp_path]).warnings
     for index in range(11):

@@ -548,8 +548,9 @@ def _doubts(drafts: list[_Draft]) -> Iterator[str]:
     images = [draft.source for draft in drafts if draft.source.kind == "images"]
     if len(images) == 1 and images[0].rule == FOLDER and len(images[0].paths) > 1:
         yield (
-            f"All {len(images[0].paths)} 2D images lie in the folder {images[0].subject} and count "
-            f"as one subject; {remedy}."
+            f"The {len(images[0].paths)} pictures in the folder {images[0].subject} were taken as "
+            "the slices of one volume, in the natural order of their names, and count as one "
+            f"subject; {remedy}."
         )
 
 
