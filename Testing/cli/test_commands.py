@@ -602,6 +602,20 @@ def test_the_cache_command_shows_and_clears(tmp_path, monkeypatch, small_audit, 
     assert "features of 0 slices" in capsys.readouterr().out
 
 
+def test_the_cache_command_tells_the_limit(monkeypatch, capsys):
+    name = "MEMORIZATION_INDEX_CACHE_LIMIT"
+    for told, words in (("300", "at most 300 MiB"), ("0", "turned off"), ("", "at most 4096 MiB")):
+        monkeypatch.setenv(name, told)
+        assert main(["cache"]) == 0
+        said = capsys.readouterr()
+        assert words in said.out and not said.err
+    monkeypatch.setenv(name, "much")
+    assert main(["cache"]) == 0
+    said = capsys.readouterr()
+    assert "at most 4096 MiB" in said.out
+    assert f"note: {name} is 'much', not a whole number of MiB" in said.err
+
+
 def test_no_cache_keeps_nothing(tmp_path, monkeypatch, small_audit):
     monkeypatch.setenv("MEMORIZATION_INDEX_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "out"

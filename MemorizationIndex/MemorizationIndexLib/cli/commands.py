@@ -201,14 +201,25 @@ def weights(given: argparse.Namespace) -> int:
 
 def cache(given: argparse.Namespace) -> int:
     """Show or clear the feature cache."""
-    from MemorizationIndexLib.encoders.cache import cache_state, clear_cache
+    from MemorizationIndexLib.encoders.cache import (
+        LIMIT_VARIABLE,
+        cache_state,
+        clear_cache,
+        default_limit,
+    )
 
     if given.clear:
         print(f"{clear_cache() / 2**20:.1f} MiB were freed.")
         return 0
     state = cache_state()
     rows = "an unreadable file" if state.rows is None else f"features of {state.rows} slices"
-    print(f"{state.path}: {rows}, {state.bytes / 2**20:.1f} MiB.")
+    with said_warnings():
+        limit = default_limit()
+    bound = f"at most {limit / 2**20:.0f} MiB" if limit else "turned off"
+    print(
+        f"{state.path}: {rows}, {state.bytes / 2**20:.1f} MiB; {bound} "
+        f"({LIMIT_VARIABLE}=MiB changes that)."
+    )
     return 0
 
 

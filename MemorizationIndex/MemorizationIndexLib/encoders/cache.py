@@ -335,7 +335,7 @@ def open_cache(path: str | Path | None = None, limit: int | None = None) -> Feat
         EncoderError: ``limit`` is negative.
     """
     if limit is None:
-        limit = _default_limit()
+        limit = default_limit()
     elif limit < 0:
         raise EncoderError(f"The cache's limit is {limit} bytes; give 0 (off) or more.")
     try:
@@ -420,7 +420,8 @@ def _folder(path: str | Path | None) -> Path:
     return cache_folder() if path is None else Path(path).expanduser().absolute()
 
 
-def _default_limit() -> int:
+def default_limit() -> int:
+    """Return the limit in bytes that the environment or this file sets, with a warning if bad."""
     told = os.environ.get(LIMIT_VARIABLE)
     if not told:
         return DEFAULT_LIMIT
