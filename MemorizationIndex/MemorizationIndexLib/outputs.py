@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from MemorizationIndexLib.report import (
@@ -35,6 +38,25 @@ def prepare_outputs(folder: str | Path) -> Path:
     except OSError as error:
         raise _unwritable(folder, error) from error
     return folder
+
+
+@contextlib.contextmanager
+def prepared_outputs(folder: str | Path) -> Iterator[Path]:
+    """Make the folder before the work; where the work fails, leave no new empty folder behind.
+
+    Raises:
+        OutputError: The folder cannot be made or written.
+    """
+    folder = Path(folder)
+    made = [one for one in (folder, *folder.parents) if not os.path.lexists(one)]
+    try:
+        yield prepare_outputs(folder)
+    except BaseException:
+        # The first that is not empty holds something of somebody: it and those above stay.
+        with contextlib.suppress(OSError):
+            for one in made:
+                one.rmdir()
+        raise
 
 
 def write_outputs(

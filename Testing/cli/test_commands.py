@@ -311,6 +311,20 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(small_audit, t
     assert taken.read_text() == "x"
 
 
+def test_a_run_that_fails_leaves_no_empty_folder(small_audit, tmp_path, capsys):
+    out = tmp_path / "a" / "out"
+    assert score(small_audit.queries, tmp_path / "none", out) == 2
+    one_sentence(capsys, "There is no cohort")
+    assert not (tmp_path / "a").exists()
+    assert score(tmp_path / "none.nii", small_audit.cohort, out) == 2
+    assert main(["duplicates", str(tmp_path / "none.nii"), "--out", str(out)]) == 2
+    assert not (tmp_path / "a").exists()
+    out.parent.mkdir()
+    (out.parent / "thesis.txt").write_text("precious")
+    assert score(small_audit.queries, tmp_path / "none", out) == 2
+    assert [path.name for path in out.parent.iterdir()] == ["thesis.txt"]
+
+
 @pytest.mark.parametrize("cohort", ["", ".", "..", "x" * 300, "missing/c"])
 def test_a_place_where_no_cohort_can_be_put_is_said(
     small_audit, tmp_path, capsys, monkeypatch, cohort

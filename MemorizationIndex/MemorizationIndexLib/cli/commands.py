@@ -64,10 +64,13 @@ def build(given: argparse.Namespace) -> int:
 def score(given: argparse.Namespace) -> int:
     """Score images against a cohort."""
     from MemorizationIndexLib import audit
-    from MemorizationIndexLib.outputs import prepare_outputs, write_outputs
+    from MemorizationIndexLib.outputs import prepared_outputs, write_outputs
 
-    prepare_outputs(given.out)
-    with said_warnings(), progress_bars(given.quiet) as progress:
+    with (
+        prepared_outputs(given.out),
+        said_warnings(),
+        progress_bars(given.quiet) as progress,
+    ):
         result = audit.score(
             given.inputs,
             given.cohort,

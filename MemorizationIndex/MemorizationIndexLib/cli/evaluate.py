@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 
 from MemorizationIndexLib.cli.notes import refusals, said_warnings, warn
 from MemorizationIndexLib.cli.progress import progress_bars
@@ -69,11 +70,13 @@ def duplicates(given: argparse.Namespace) -> int:
     from MemorizationIndexLib import duplicates as search
     from MemorizationIndexLib.cohort.building import CohortOptions
     from MemorizationIndexLib.duplicates_tables import duplicates_in_words, write_duplicates
-    from MemorizationIndexLib.outputs import prepare_outputs
+    from MemorizationIndexLib.outputs import prepared_outputs
 
-    if given.out is not None:
-        prepare_outputs(given.out)
-    with said_warnings(), progress_bars(given.quiet) as progress:
+    with (
+        prepared_outputs(given.out) if given.out is not None else nullcontext(),
+        said_warnings(),
+        progress_bars(given.quiet) as progress,
+    ):
         found = search.find_duplicates(
             given.inputs,
             subjects=given.subjects,
