@@ -9,17 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from MemorizationIndexLib.cohort.building import expected_slices, nothing_left
-from MemorizationIndexLib.cohort.cohort import Cohort, check_encoder
+from MemorizationIndexLib.cohort.cohort import Cohort, check_encoder, encoder_of
 from MemorizationIndexLib.cohort.store import load_cohort
 from MemorizationIndexLib.encoders.cache import CachedEncoder, open_cache
 from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.encoders.registry import choice_sentences, get_encoder
 from MemorizationIndexLib.encoding import encode_slices
-from MemorizationIndexLib.evidence.flagged import FlaggedSlice, verify_flagged
 from MemorizationIndexLib.findings import (
-    FLAGGED,
     Scored,
-    by_suspicion,
     seen_poses,
     slice_results,
     undefined_results,
@@ -47,8 +44,9 @@ from MemorizationIndexLib.progress import (
     never,
     quiet,
 )
-from MemorizationIndexLib.results import AuditResult, MatchPictures, SliceResult
+from MemorizationIndexLib.results import AuditResult, MatchPictures
 from MemorizationIndexLib.summary import summarize, with_share
+from MemorizationIndexLib.verifying import verified_slices
 
 
 @dataclass(frozen=True)
@@ -194,7 +192,7 @@ def _score(
         raise CalibrationError(f"alpha is {options.alpha} and must lie above 0 and below 1.")
     if encoder is None:
         progress(Progress("Loading the encoder", 0, 0, ""))
-        name = options.encoder or facts.encoder
+        name = encoder_of(cohort, options.encoder)
         encoder = get_encoder(
             name,
             input_size=facts.input_size,
@@ -219,8 +217,16 @@ def _score(
     match_pictures: dict[tuple[str, int], MatchPictures] = {}
     verification = ""
     if options.verify:
-        slices, match_pictures, verification = _verified(
-            scored, slices, poses, cohort, encoder, options, progress, cancelled
+        matched = [number for number, one in enumerate(scored.slices) if not one.reason]
+        slices, match_pictures, verification = verified_slices(
+            slices,
+            scored.flagged,
+            dict(zip(matched, poses, strict=True)),
+            cohort,
+            encoder,
+            alpha=options.alpha,
+            progress=progress,
+            cancelled=cancelled,
         )
     volumes = volume_results(slices)
     summary = summarize(
@@ -308,41 +314,3 @@ def _match(
     if not scored.slices:
         raise ImageError(nothing_left([*queries.refused, *scored.refused]))
     return scored
-
-
-def _verified(
-    scored: Scored,
-    slices: list[SliceResult],
-    poses: Sequence[Pose],
-    cohort: Cohort,
-    encoder: Encoder,
-    options: AuditOptions,
-    progress: ProgressFunction,
-    cancelled: CancelFunction,
-) -> tuple[list[SliceResult], dict[tuple[str, int], MatchPictures], str]:
-    """Return the results with those that were verified, pictures of matches, and the rule."""
-    matched = [number for number, one in enumerate(scored.slices) if not one.reason]
-    pose_of = dict(zip(matched, poses, strict=True))
-    numbers = [
-        number
-        for number in by_suspicion(slices)
-        if number in scored.flagged and slices[number].verdict in FLAGGED
-    ]
-    flagged = [
-        FlaggedSlice(scored.flagged[number], row, pose_of[number])
-        for number in numbers
-        if (row := slices[number].nearest_row) is not None
-    ]
-    found = verify_flagged(
-        flagged, cohort, encoder, alpha=options.alpha, progress=progress, cancelled=cancelled
-    )
-    slices, pictures = list(slices), {}
-    for position, one in found.slices.items():
-        number = numbers[position]
-        slices[number] = replace(slices[number], ssim=one.ssim, ncc=one.ncc, verified=one.verified)
-        if one.pictures is not None:
-            pictures[slices[number].volume, slices[number].slice] = one.pictures
-    sentence = found.sentence
-    if sum(one.verdict in FLAGGED for one in slices) > len(flagged):
-        sentence += f" Only the {len(flagged)} most suspicious slices were tried."
-    return slices, pictures, sentence

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from conftest import INPUT_SIZE
-from MemorizationIndexLib import CohortOptions, build_cohort, load_cohort, score
+from MemorizationIndexLib import AuditOptions, CohortOptions, build_cohort, load_cohort, score
 from MemorizationIndexLib.cohort import CohortError, store
-from MemorizationIndexLib.cohort.cohort import check_encoder
+from MemorizationIndexLib.cohort.cohort import check_encoder, encoder_of
 from MemorizationIndexLib.encoders.structure import StructureEncoder
 from MemorizationIndexLib.images import finding
 from shared_data import ROOT
@@ -198,6 +198,13 @@ def test_another_arithmetic_of_the_encoder_is_refused(small_audit, monkeypatch):
     monkeypatch.setattr("MemorizationIndexLib.encoders.structure.ARITHMETIC_VERSION", 99)
     with pytest.raises(CohortError, match="same encoder, or build the cohort again"):
         score(small_audit.queries, small_audit.cohort)
+
+
+@pytest.mark.parametrize("asked", ["mri-core", "mine.pt", "mine.py:load"])
+def test_another_encoder_is_refused_before_it_is_made(small_audit, asked):
+    with pytest.raises(CohortError, match=rf"the encoder builtin, and --encoder asks for {asked}"):
+        score(small_audit.queries, small_audit.cohort, options=AuditOptions(encoder=asked))
+    assert encoder_of(load_cohort(small_audit.cohort), "auto") == "builtin"
 
 
 def test_no_cohort_is_said_so(tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from MemorizationIndexLib.encoders.encoder import Encoder
+from MemorizationIndexLib.encoders.registry import AUTO, NAMES
 from MemorizationIndexLib.index.control import Control
 from MemorizationIndexLib.index.null import Null
 from MemorizationIndexLib.index.protocols import Protocol, get_protocol
@@ -133,6 +134,28 @@ class Cohort:
     def certifiable_alpha(self) -> float:
         """Smallest level the null can certify, 1 / (subjects + 1) (METHOD.md section 3)."""
         return 1 / (self.subject_count + 1)
+
+
+def encoder_of(cohort: Cohort, asked: str | None = None) -> str:
+    """Return the name of the encoder to make for a cohort.
+
+    Args:
+        cohort: The cohort.
+        asked: What the user named: the cohort's own encoder, which may lie elsewhere now.
+
+    Raises:
+        CohortError: It is surely another one. Said before that one's weights are asked for.
+    """
+    built = cohort.facts.encoder
+    if asked in (None, AUTO, built):
+        return built
+    assert asked is not None
+    if asked in NAMES or built in NAMES:
+        raise CohortError(
+            f"The cohort '{cohort.name}' was built with the encoder {built}, and --encoder asks "
+            f"for {asked}: leave out --encoder, or build the cohort again with --encoder {asked}."
+        )
+    return asked
 
 
 def check_encoder(cohort: Cohort, encoder: Encoder) -> None:
