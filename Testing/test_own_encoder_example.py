@@ -55,7 +55,7 @@ def test_the_example_builds_and_scores(
     again = ["score", ".", "--cohort", "../c.micohort", "--out", "../out"]
     capsys.readouterr()
     assert main(again) == 2
-    assert "There is no file" in capsys.readouterr().err
+    assert "if your encoder has moved, name it with --encoder" in capsys.readouterr().err
     assert main([*again, "--encoder", f"{moved}:load"]) == 0
     moved.write_text(moved.read_text(encoding="utf-8") + "\n# changed\n", encoding="utf-8")
     assert main([*again, "--encoder", f"{moved}:load"]) == 2

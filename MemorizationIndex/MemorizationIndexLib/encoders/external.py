@@ -180,8 +180,9 @@ def load_torchscript(
     path = Path(path)
     if not path.is_file():
         raise EncoderError(
-            f"There is no encoder '{path}': give a TorchScript file, package.module:function or "
-            "path/to/file.py:function."
+            f"There is no encoder {path.name} and no file {path}: choose --encoder auto, builtin or "
+            "mri-core, or name your own, which may have moved: a TorchScript file, "
+            "package.module:function or path/to/file.py:function."
         )
     choice = choose_device(device)
     try:
@@ -295,12 +296,15 @@ def _import(place: str) -> types.ModuleType:
             return importlib.import_module(place)
         except ImportError as error:
             raise EncoderError(
-                f"Cannot import '{place}' ({_first_line(error)}); install it, or give the path of "
-                "a .py file."
+                f"Cannot import '{place}' ({_first_line(error)}); install it, or name a file with "
+                "--encoder path/to/file.py:function."
             ) from error
     path = Path(place)
     if not path.is_file():
-        raise EncoderError(f"There is no file '{path}'.")
+        raise EncoderError(
+            f"There is no file {path}: if your encoder has moved, name it with --encoder "
+            "path/to/file.py:function."
+        )
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
