@@ -42,5 +42,23 @@ def test_an_unknown_encoder_is_refused_in_a_sentence(name):
     assert "\n" not in str(caught.value)
 
 
+def test_a_misspelled_encoder_is_told_all_names_and_how_to_give_ones_own():
+    with pytest.raises(EncoderError) as caught:
+        get_encoder("foo")
+    for word in ("no encoder foo", *registry.NAMES, "module:function", "TorchScript", "file.py:"):
+        assert word in str(caught.value)
+
+
+def test_a_device_that_the_builtin_encoder_does_not_use_is_said(recwarn):
+    for device in ("auto", "cpu"):
+        get_encoder("builtin", device=device)
+    assert not recwarn
+    for device in ("cuda", "cuda:1", "mps"):
+        with pytest.warns(UserWarning, match=f"CPU only: --device {device} changes nothing"):
+            get_encoder("builtin", device=device)
+    with pytest.raises(EncoderError, match="Unknown device 'gpu'"):
+        get_encoder("builtin", device="gpu")
+
+
 def test_the_names_of_the_help_are_those_of_the_registry():
     assert registry.NAMES == ("auto", "builtin", "mri-core")

@@ -43,6 +43,7 @@ def choose_device(request: str = "auto") -> DeviceChoice:
     Raises:
         EncoderError: The request is unknown, or names a device that does not work.
     """
+    check_device_name(request)
     if request == "auto":
         passed: list[str] = []
         for device in AUTO_ORDER:
@@ -52,10 +53,6 @@ def choose_device(request: str = "auto") -> DeviceChoice:
                 return DeviceChoice(_indexed(device), "; ".join([reason, *passed]))
             passed.append(f"{device} not used: {failure}")
         raise EncoderError(f"No device can compute, not even the CPU: {'; '.join(passed)}.")
-    if re.fullmatch(r"cpu|mps|cuda(:\d+)?", request) is None:
-        raise EncoderError(
-            f"Unknown device '{request}'; give auto, cpu, cuda, cuda:N (a number) or mps."
-        )
     failure = probe(request)
     if failure is not None:
         raise EncoderError(
@@ -64,6 +61,18 @@ def choose_device(request: str = "auto") -> DeviceChoice:
     return DeviceChoice(
         _indexed(request), f"{describe(request)} was asked for and ran a test computation"
     )
+
+
+def check_device_name(request: str) -> None:
+    """Refuse what cannot be a device on any machine.
+
+    Raises:
+        EncoderError: It is none of those that ``choose_device`` takes.
+    """
+    if re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", request) is None:
+        raise EncoderError(
+            f"Unknown device '{request}'; give auto, cpu, cuda, cuda:N (a number) or mps."
+        )
 
 
 def probe(device: str) -> str | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from MemorizationIndexLib.encoders.device import DeviceChoice
+from MemorizationIndexLib.encoders.device import DeviceChoice, check_device_name
 from MemorizationIndexLib.encoders.encoder import Encoder, EncoderError
 
 BUILTIN, MRI_CORE, AUTO = "builtin", "mri-core", "auto"
@@ -70,7 +71,7 @@ def get_encoder(
             ``package.module:function`` or ``file.py:function``.
         input_size: Height and width of the slices; the encoder's own if None.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; the built-in encoder always
-            uses the CPU.
+            uses the CPU and warns where another device is asked for.
         options: For MRI-CORE: ``position_embedding``, ``pooling``, ``precision``, ``batch``.
 
     Raises:
@@ -84,6 +85,12 @@ def get_encoder(
             raise EncoderError(
                 f"The built-in encoder has no option {', '.join(sorted(options))}; leave it out "
                 "or choose --encoder mri-core."
+            )
+        check_device_name(device)
+        if device not in ("auto", "cpu"):
+            warnings.warn(
+                f"The built-in encoder computes on the CPU only: --device {device} changes nothing.",
+                stacklevel=2,
             )
         return StructureEncoder(input_size or INPUT_SIZE)
     if name == MRI_CORE:
