@@ -344,7 +344,7 @@ def test_alpha_out_of_range_is_refused(small_audit, tmp_path, capsys, alpha):
 def test_a_device_that_is_not_used_or_not_there_is_said(small_audit, tmp_path, capsys):
     out = tmp_path / "out"
     assert score(small_audit.queries, small_audit.cohort, out, "--device", "cuda") == 0
-    assert "note: The built-in encoder computes on the CPU only" in capsys.readouterr().err
+    assert "note: The built-in encoder uses the CPU only" in capsys.readouterr().err
     assert score(small_audit.queries, small_audit.cohort, out, "--device", "gpu") == 2
     one_sentence(capsys, "Unknown device 'gpu'", "cuda:N")
 

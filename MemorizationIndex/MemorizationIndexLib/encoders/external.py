@@ -180,8 +180,8 @@ def load_torchscript(
     path = Path(path)
     if not path.is_file():
         raise EncoderError(
-            f"There is no encoder {path.name} and no file {path}: choose --encoder auto, builtin or "
-            "mri-core, or name your own, which may have moved: a TorchScript file, "
+            f"There is no encoder {path.name} and no file {path}: choose --encoder auto, builtin "
+            "or mri-core, or name your own, which may have moved: a TorchScript file, "
             "package.module:function or path/to/file.py:function."
         )
     choice = choose_device(device)

@@ -89,7 +89,7 @@ def get_encoder(
         check_device_name(device)
         if device not in ("auto", "cpu"):
             warnings.warn(
-                f"The built-in encoder computes on the CPU only: --device {device} changes nothing.",
+                f"The built-in encoder uses the CPU only: --device {device} changes nothing.",
                 stacklevel=2,
             )
         return StructureEncoder(input_size or INPUT_SIZE)
