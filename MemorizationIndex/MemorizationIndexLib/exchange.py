@@ -127,24 +127,13 @@ def read_result(folder: Path) -> AuditResult:
     folder = Path(folder)
     document = _read_json(folder / RESULT_FILE)
     try:
-        summary = document["summary"]
         return AuditResult(
             slices=tuple(_slice(entry) for entry in document["slices"]),
             volumes=tuple(
                 VolumeResult(**{**entry, "verdict": Verdict(entry["verdict"])})
                 for entry in document["volumes"]
             ),
-            summary=AuditSummary(
-                **{
-                    **summary,
-                    **{
-                        name: tuple(summary[name])
-                        for name in ("layers", "widths", "shrinkage", "warnings")
-                    },
-                    "power": tuple(TransformationPower(**row) for row in summary["power"]),
-                    "refused": tuple((path, why) for path, why in summary["refused"]),
-                }
-            ),
+            summary=_summary(document["summary"]),
             null=_load(folder / NULL),
             control={
                 name: _load(folder / f"control{number}.npy")
@@ -165,6 +154,39 @@ def read_result(folder: Path) -> AuditResult:
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ExchangeError(f"The result in {folder} is damaged: {error}; run again.") from error
+
+
+def summary_as_text(summary: AuditSummary) -> str:
+    """Return a summary as JSON in ASCII; floats come back as the same numbers.
+
+    Raises:
+        ExchangeError: A number is NaN or infinite.
+    """
+    return _as_json(dataclasses.asdict(summary))
+
+
+def summary_from_text(text: str) -> AuditSummary:
+    """Return what :func:`summary_as_text` wrote.
+
+    Raises:
+        ExchangeError: It is damaged, or of another version of this library.
+    """
+    try:
+        return _summary(json.loads(text))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ExchangeError(f"The summary is damaged: {error}; run again.") from error
+
+
+def _summary(entry: dict[str, Any]) -> AuditSummary:
+    tuples = ("layers", "widths", "shrinkage", "warnings")
+    return AuditSummary(
+        **{
+            **entry,
+            **{name: tuple(entry[name]) for name in tuples},
+            "power": tuple(TransformationPower(**row) for row in entry["power"]),
+            "refused": tuple((path, why) for path, why in entry["refused"]),
+        }
+    )
 
 
 def _match(path: Path) -> MatchPictures:
@@ -214,11 +236,14 @@ def _load(path: Path) -> NDArray[Any]:
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(_as_json(document), encoding="ascii")
+
+
+def _as_json(document: dict[str, Any]) -> str:
     try:
-        text = json.dumps(document, allow_nan=False, default=_plain)
+        return json.dumps(document, allow_nan=False, default=_plain)
     except ValueError as error:
         raise ExchangeError(f"A result holds a number that is NaN or infinite: {error}") from error
-    path.write_text(text, encoding="ascii")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -204,6 +204,16 @@ class Panel:
         self._read_facts()
         self.update()
         self.results.apply_view_choices()
+        self._recall_results()
+
+    def _recall_results(self) -> None:
+        """Show what is known of the chosen volumes; of any volume where none is chosen."""
+        if self.job is not None or self.parameters is None:
+            return
+        nodes = self.chosen_nodes()
+        if not nodes:
+            nodes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
+        self.results.recall(nodes)
 
     def _on_device(self, index: int) -> None:
         set_setting("Device", DEVICES[index])

@@ -32,12 +32,15 @@ from .exporting import KINDS, export
 from .inputs import AuditInput, input_of, show_inputs
 from .packages import DeclinedError
 from .pictures import pixmap
+from .recalling import query_picture, recall, reference_picture
 from .results_table import ResultsTable
 from .rows import FLAGGED, Subjects, slice_in_words
 from .settings import set_setting, setting
 from .widgets import connect, menu_of
 
 PICTURE_SIDE = 128
+REMEMBERED = 5
+"""Runs of this session that can be shown again with their pictures."""
 
 
 class ResultsSection:
@@ -66,6 +69,10 @@ class ResultsSection:
         self._layout_before: int | None = None
         self._listed: list[str] = []
         self._listing = False
+        # Earlier runs of this session, the latest last, with what they are about.
+        self._earlier: list[tuple[AuditResult, list[AuditInput]]] = []
+        self._of_scene = True
+        self._recalled = self._numbered = False
         self.table = ResultsTable(ui.resultsTable, self._on_row)
         self._menu = menu_of(
             ui.exportButton,
@@ -89,14 +96,83 @@ class ResultsSection:
 
     def begin(self, inputs: Sequence[AuditInput]) -> None:
         """Take what is about to be checked; nothing is found yet."""
+        self._put_away()
         self._inputs, self.result = list(inputs), None
         self._written = set()
+        self._of_scene, self._recalled, self._numbered = True, False, False
         self._refresh()
 
     def scene_closed(self) -> None:
         """The nodes go; the numbers stay."""
         self.leave_side_by_side()
         self._shown = {}
+        # The nodes of another scene have the same IDs.
+        self._earlier, self._of_scene = [], False
+
+    def _put_away(self) -> None:
+        if self.result is not None and self._of_scene and not self._recalled:
+            self._earlier = [*self._earlier, (self.result, self._inputs)][-REMEMBERED:]
+
+    def recall(self, nodes: Sequence[Any]) -> None:
+        """Show what was found of some volumes before: in this session, or kept by the scene.
+
+        Nothing happens where one of them is shown already, or nothing is known of them.
+        """
+        ids = {node.GetID() for node in nodes}
+        if self.result is not None and self._of_scene:
+            shown = [one for one in self._inputs if one.source.node_id in ids and self._has(one)]
+            if shown or not nodes:
+                self._list_one_of(shown)
+                return
+        for number in reversed(range(len(self._earlier))):
+            result, inputs = self._earlier[number]
+            named = {row.volume for row in result.slices}
+            if any(one.source.node_id in ids and named.issuperset(one.names) for one in inputs):
+                del self._earlier[number]
+                self._put_away()
+                self._bring_back(result, inputs, recalled=False, numbered=False)
+                self._list_one_of([one for one in inputs if one.source.node_id in ids])
+                return
+        try:
+            recalled = recall(nodes)
+        except SceneError as error:
+            self._say("warning", str(error))
+            return
+        if recalled is not None:
+            self._put_away()
+            self._bring_back(
+                recalled.result, recalled.inputs, recalled=True, numbered=recalled.numbered
+            )
+
+    def _bring_back(
+        self, result: AuditResult, inputs: Sequence[AuditInput], *, recalled: bool, numbered: bool
+    ) -> None:
+        self.leave_side_by_side()
+        self.result, self._inputs = result, list(inputs)
+        self._of_scene, self._recalled, self._numbered = True, recalled, numbered
+        self._written = {row.volume for row in result.slices}
+        self._shown = {}
+        for one in inputs:
+            node = slicer.mrmlScene.GetNodeByID(one.source.node_id)
+            found = find_result(node) if node is not None else None
+            if found is not None:
+                self._shown[one.source.node_id] = found
+        for name in ("nearest_subject", "nearest_volume"):
+            self.names |= {getattr(row, name) or "" for row in result.slices}
+        self._refresh()
+        self.apply_view_choices()
+
+    def _has(self, one: AuditInput) -> bool:
+        assert self.result is not None
+        return {row.volume for row in self.result.slices}.issuperset(one.names)
+
+    def _list_one_of(self, inputs: Sequence[AuditInput]) -> None:
+        """List the slices of one of these volumes, unless those listed are of one of them."""
+        box = self.ui.resultVolumeComboBox
+        names = [name for one in inputs for name in one.names]
+        listed = self._listed[box.currentIndex] if 0 <= box.currentIndex < box.count else ""
+        if names and listed not in names:
+            box.currentIndex = self._listed.index(names[0])
 
     def count(self) -> tuple[int, int]:
         """Return how many of the volumes are finished, and how many there are."""
@@ -140,8 +216,15 @@ class ResultsSection:
             return False
         if find_result(node) is None:
             return False
-        rows = rows_of(result, name)
-        write_table(node, rows, result.summary, show_subjects=self.show_subjects())
+        write_table(
+            node,
+            rows_of(result, name),
+            result.summary,
+            name=name,
+            axis=one.axis,
+            run=result.slices,
+            show_subjects=self.show_subjects(),
+        )
         return True
 
     def _show_in_views(self, one: SceneResult) -> None:
@@ -158,6 +241,15 @@ class ResultsSection:
         ui.resultsWidget.visible = result is not None
         ui.judgedButton.visible = result is not None
         ui.warningsLabel.visible = result is not None and bool(result.summary.warnings)
+        ui.showSubjectsCheckBox.enabled = not self._numbered
+        ui.showSubjectsCheckBox.toolTip = (
+            _("The scene was kept without the names; press Apply to have them again")
+            if self._numbered
+            else _(
+                "Show the names of reference subjects; off, they are numbered. Mind who sees the "
+                "screen"
+            )
+        )
         ui.judgedLabel.visible = result is not None and bool(ui.judgedButton.checked)
         if result is None:
             ui.findingLabel.text = _("Nothing has been checked yet.")
@@ -179,7 +271,7 @@ class ResultsSection:
         finally:
             self._listing = False
         self._listed = names
-        box.visible = len(names) > 1
+        box.visible = bool(names)
         self._fill_table()
 
     def _volume_title(self, name: str) -> str:
@@ -204,7 +296,7 @@ class ResultsSection:
 
     def _subjects(self) -> Subjects:
         rows = self.result.slices if self.result is not None else ()
-        return Subjects(rows, self.show_subjects())
+        return Subjects(rows, self.show_subjects(), numbered=self._numbered)
 
     def _on_judged(self, shown: bool) -> None:
         self.ui.judgedButton.arrowType = qt.Qt.DownArrow if shown else qt.Qt.RightArrow
@@ -216,7 +308,7 @@ class ResultsSection:
 
     def _on_show_subjects(self, _shown: bool) -> None:
         self._fill_table()
-        if self.result is not None and self._shown:
+        if self.result is not None and self._shown and not self._numbered:
             self.show(self.result)
 
     def _on_row(self, row: SliceResult) -> None:
@@ -244,7 +336,10 @@ class ResultsSection:
         ui.pairWidget.visible = row is not None
         if row is None or result is None:
             return
-        ui.sliceLabel.text = slice_in_words(row, result.summary, self._subjects())
+        words = [slice_in_words(row, result.summary, self._subjects())]
+        if self._recalled:
+            words.append(self._find_pictures(row))
+        ui.sliceLabel.text = " ".join(part for part in words if part)
         query = result.pictures.get((row.volume, row.slice))
         reference = None
         if row.nearest_row is not None:
@@ -256,6 +351,27 @@ class ResultsSection:
             title.visible = label.visible = picture is not None
             if picture is not None:
                 label.setPixmap(pixmap(picture, PICTURE_SIDE - 4))
+
+    def _find_pictures(self, row: SliceResult) -> str:
+        """Take a slice's pictures from where they still are; return what to say if there is none.
+
+        The scene keeps none: the volume gives the one, the cohort on disk the other.
+        """
+        assert self.result is not None
+        result, key = self.result, (row.volume, row.slice)
+        found = input_of(self._inputs, row.volume)
+        if found is not None and key not in result.pictures:
+            with contextlib.suppress(SceneError):
+                picture = query_picture(*found, row.slice)
+                if picture is not None:
+                    result.pictures[key] = picture
+        if row.nearest_row is None or row.nearest_row in result.reference_pictures:
+            return ""
+        cohort = self.parameters.cohort if self.parameters is not None else ""
+        picture, why = reference_picture(Path(cohort) if cohort else None, row, result.summary)
+        if picture is not None:
+            result.reference_pictures[row.nearest_row] = picture
+        return why
 
     def _enter_side_by_side(self) -> None:
         if self._layout_before is None:
@@ -327,6 +443,13 @@ class ResultsSection:
     def export_to(self, kind: str, path: Path) -> None:
         """Write the result to a file."""
         assert self.result is not None
+        if kind == "report" and self._recalled:
+            text = _(
+                "The scene keeps the numbers, but not the pictures and the calibration that a "
+                "report shows; press Apply, then export the report."
+            )
+            self._say("information", text)
+            return
         set_setting("LastFolder", str(path.parent))
         try:
             export(

@@ -62,13 +62,19 @@ class Subjects:
     Args:
         rows: All rows of a result.
         shown: Whether the names themselves are shown.
+        numbered: Whether the rows hold numbers already ("subject 3"), as a scene keeps them.
     """
 
-    def __init__(self, rows: Sequence[SliceResult], shown: bool) -> None:
-        self._shown = shown
+    def __init__(self, rows: Sequence[SliceResult], shown: bool, *, numbered: bool = False) -> None:
+        self._shown = shown and not numbered
         self._numbers: dict[str, int] = {}
         for row in rows:
-            if row.nearest_subject is not None:
+            if row.nearest_subject is None:
+                continue
+            kept = row.nearest_subject.rpartition(" ")[2]
+            if numbered and kept.isdecimal():
+                self._numbers[row.nearest_subject] = int(kept)
+            else:
                 self._numbers.setdefault(row.nearest_subject, len(self._numbers) + 1)
 
     def text(self, row: SliceResult) -> str:

@@ -65,14 +65,23 @@ def write_result(
         SceneError: The volume is gone or has changed, or the result does not fit it.
     """
     volume = source.node()
-    rows = rows_of(result, source.name if volume_name is None else volume_name)
+    name = source.name if volume_name is None else volume_name
+    rows = rows_of(result, name)
     ordered = slices_in_order(volume, rows, axis)
     verdicts = [row.verdict if row else Verdict.NOT_SCORED for row in ordered]
     return SceneResult(
         volume=volume,
         segmentation=write_segmentation(volume, verdicts, axis, segmentation=segmentation),
         overlay=write_overlay(volume, [row.oni if row else None for row in ordered], axis),
-        table=write_table(volume, rows, result.summary, show_subjects=show_subjects),
+        table=write_table(
+            volume,
+            rows,
+            result.summary,
+            name=name,
+            axis=axis,
+            run=result.slices,
+            show_subjects=show_subjects,
+        ),
         chart=write_plot(volume, [row for row in ordered if row], result.summary),
     )
 

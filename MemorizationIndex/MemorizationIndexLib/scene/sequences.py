@@ -23,7 +23,7 @@ from .results import SceneResult, rows_of, slices_in_order
 from .segmentation import KIND as SEGMENTATION_KIND
 from .segmentation import write_segmentation
 from .source import VolumeSource
-from .table import write_table
+from .table import frame_name, write_table
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,6 @@ def frames_of(node: Any) -> Frames | None:
             selected = sequence.GetItemNumberFromIndexValue(value, False)
         return Frames(browser, sequence, sequence.GetNumberOfDataNodes(), max(selected, 0))
     return None
-
-
-def frame_name(name: str, frame: int) -> str:
-    """Return the name of one frame of a volume in the results."""
-    return f"{name} [frame {frame}]"
 
 
 def read_frames(node: Any, *, name: str | None = None) -> list[Volume]:
@@ -174,6 +169,9 @@ def write_frames(
             volume,
             [row for _, row in flat],
             result.summary,
+            name=whole,
+            axis=axis,
+            run=result.slices,
             show_subjects=show_subjects,
             frames=[frame for frame, _ in flat],
         ),

@@ -1,15 +1,19 @@
-"""Slice results → a table node, so that a saved scene keeps the numbers."""
+"""Slice results ↔ a table node, so that a saved scene keeps the numbers."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import vtk
 
-from ..results import AuditSummary, SliceResult
-from .outputs import output_node, place_beside
+from ..exchange import ExchangeError, summary_as_text, summary_from_text
+from ..results import AuditSummary, SliceResult, Verdict
+from .errors import SceneError
+from .outputs import find_output, output_node, place_beside
+from .reading import source_of, subject_of
 
 KIND = "Table"
 
@@ -22,82 +26,146 @@ class Column:
         name: Its name in files and scripts.
         title: What the header shows.
         meaning: What it says, in a few words.
+        field: The field of ``SliceResult`` it holds.
+        read: The field's value from a cell that is not empty.
         unit: Unit of the numbers; empty for pure numbers and words.
-        text: The cell of a slice; empty where there is nothing to say.
     """
 
     name: str
     title: str
     meaning: str
-    unit: str
-    text: Callable[[SliceResult], str]
+    field: str
+    read: Callable[[str], Any] = float
+    unit: str = ""
 
 
-def _number(value: float | int | None) -> str:
-    return "" if value is None else repr(value)
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Verdict):
+        return value.value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(repr(one) for one in value)
+    return value if isinstance(value, str) else repr(value)
+
+
+def _floats(text: str) -> tuple[float, ...]:
+    return tuple(float(one) for one in text.split())
 
 
 # Numbers are text because a slice without a score has none: a numeric VTK column would need a value
 # there, and both 0 and NaN would be read as a result.
 COLUMNS: tuple[Column, ...] = (
-    Column("Slice", "Slice", "Index along the slice axis", "", lambda s: str(s.slice)),
-    Column("Verdict", "Verdict", "Finding for the slice", "", lambda s: s.verdict.value),
-    Column("ONI", "ONI", "−tanh(MI): −1 copy, 0 typical, +1 novel", "", lambda s: _number(s.oni)),
-    Column(
-        "MI",
-        "MI",
-        "Memorization Index: standard deviations above the null's mean",
-        "",
-        lambda s: _number(s.mi),
-    ),
-    Column("p", "p", "Share of the null at or above this slice", "", lambda s: _number(s.p_value)),
-    Column("q", "q", "Benjamini–Hochberg over the run", "", lambda s: _number(s.q_value)),
+    Column("Slice", "Slice", "Index along the slice axis", "slice", int),
+    Column("Verdict", "Verdict", "Finding for the slice", "verdict", Verdict),
+    Column("ONI", "ONI", "−tanh(MI): −1 copy, 0 typical, +1 novel", "oni"),
+    Column("MI", "MI", "Memorization Index: standard deviations above the null's mean", "mi"),
+    Column("p", "p", "Share of the null at or above this slice", "p_value"),
+    Column("q", "q", "Benjamini–Hochberg over the run", "q_value"),
     Column(
         "Similarity",
         "Similarity",
         "Similarity to the nearest reference slices, 0 to 1",
-        "",
-        lambda s: _number(s.similarity),
+        "similarity",
     ),
     Column(
-        "Margin",
-        "Margin",
-        "Similarity to the nearest minus the second-nearest subject",
-        "",
-        lambda s: _number(s.margin),
+        "Margin", "Margin", "Similarity to the nearest minus the second-nearest subject", "margin"
     ),
     Column(
         "Consensus",
         "Layers agreeing",
         "Layers that name the same nearest subject",
+        "consensus",
+        int,
         "layers",
-        lambda s: _number(s.consensus),
     ),
     Column(
         "NearestSubject",
         "Nearest subject",
         "Subject of the nearest reference slice",
-        "",
-        lambda s: s.nearest_subject or "",
+        "nearest_subject",
+        str,
     ),
     Column(
         "NearestVolume",
         "Nearest volume",
         "Volume of the nearest reference slice",
-        "",
-        lambda s: s.nearest_volume or "",
+        "nearest_volume",
+        str,
     ),
     Column(
         "NearestSlice",
         "Nearest slice",
         "Index of the nearest reference slice in its volume",
-        "",
-        lambda s: _number(s.nearest_slice),
+        "nearest_slice",
+        int,
     ),
-    Column("Reason", "Reason", "Why the slice was not scored", "", lambda s: s.reason),
+    Column(
+        "NearestSource",
+        "Nearest file",
+        "File of the nearest reference slice",
+        "nearest_source",
+        str,
+    ),
+    Column("Pose", "Pose", "How the slice stands to the nearest one", "pose", str),
+    Column(
+        "Verified",
+        "Verified",
+        "Whether the nearest one, laid over it, fits",
+        "verified",
+        "yes".__eq__,
+    ),
+    Column("SSIM", "SSIM", "Structural similarity with the nearest one laid over it", "ssim"),
+    Column("NCC", "NCC", "Correlation with the nearest one laid over it", "ncc"),
+    Column(
+        "LayerSimilarity",
+        "By layer",
+        "Largest cosine per layer, fine to coarse",
+        "layer_similarity",
+        _floats,
+    ),
+    Column(
+        "NearestRow", "Row", "Row of the nearest reference slice in the cohort", "nearest_row", int
+    ),
+    Column("Reason", "Reason", "Why the slice was not scored", "reason", str),
 )
-IDENTITY_COLUMNS = {"NearestSubject": "subject", "NearestVolume": "volume"}
+IDENTITY_COLUMNS = {
+    "NearestSubject": "subject",
+    "NearestVolume": "volume",
+    "NearestSource": "file",
+}
 FRAME_COLUMN = "Frame"
+
+_ATTRIBUTE = "MemorizationIndex."
+_SUMMARY, _NAME, _AXIS, _NUMBERED = "Summary", "Volume", "SliceAxis", "SubjectsNumbered"
+
+
+@dataclass(frozen=True)
+class KeptTable:
+    """What a table node keeps of an audit of one volume.
+
+    Attributes:
+        name: The volume's name in the results; that of the whole if it is a sequence.
+        rows: Its slices, with the volume's name, or that of the frame.
+        frames: The frame of each row where the volume is a sequence; None otherwise.
+        axis: Array axis of the slices (0 K, 1 J, 2 I).
+        summary: Of the run in which it was checked, maybe with other volumes.
+        numbered: Whether it holds numbers in place of the names of reference subjects.
+    """
+
+    name: str
+    rows: tuple[SliceResult, ...]
+    frames: tuple[int, ...] | None
+    axis: int
+    summary: AuditSummary
+    numbered: bool
+
+
+def frame_name(name: str, frame: int) -> str:
+    """Return the name of one frame of a volume in the results."""
+    return f"{name} [frame {frame}]"
 
 
 def write_table(
@@ -105,6 +173,9 @@ def write_table(
     slices: Sequence[SliceResult],
     summary: AuditSummary,
     *,
+    name: str,
+    axis: int,
+    run: Sequence[SliceResult] | None = None,
     show_subjects: bool = False,
     frames: Sequence[int] | None = None,
 ) -> Any:
@@ -114,6 +185,10 @@ def write_table(
         volume: The audited volume node.
         slices: Its results, one row each.
         summary: What must stand beside the numbers; kept in the node's attributes.
+        name: The volume's name in the results; that of the whole if it is a sequence.
+        axis: Array axis of the slices (0 K, 1 J, 2 I).
+        run: All slices of the run, so that a number means the same subject in each of its tables;
+            ``slices`` if None.
         show_subjects: Write the reference's subject and volume names; otherwise they are numbered
             in the order of their appearance ("subject 1"), since scenes are shared.
         frames: The frame of each row where the volume is a sequence.
@@ -127,41 +202,104 @@ def write_table(
         node.RemoveAllColumns()
         if frames is not None:
             texts = [str(frame) for frame in frames]
-            _add_column(node, FRAME_COLUMN, "Frame", "Frame of the sequence, from 0", "", texts)
+            frame = Column(FRAME_COLUMN, "Frame", "Frame of the sequence, from 0", "")
+            _add_column(node, frame, texts)
         for column in COLUMNS:
-            texts = [column.text(row) for row in slices]
+            texts = [_text(getattr(row, column.field)) for row in slices]
             if column.name in IDENTITY_COLUMNS and not show_subjects:
-                texts = _numbered(texts, IDENTITY_COLUMNS[column.name])
-            _add_column(node, column.name, column.title, column.meaning, column.unit, texts)
+                everywhere = [_text(getattr(row, column.field)) for row in run or slices]
+                texts = _numbered(texts, everywhere, IDENTITY_COLUMNS[column.name])
+            _add_column(node, column, texts)
         node.SetUseColumnTitleAsColumnHeader(True)
         node.SetUseFirstColumnAsRowHeader(False)
         node.SetLocked(True)
         node.SetDescription(summary.finding)
-        for key, value in _attributes(summary).items():
-            node.SetAttribute(f"MemorizationIndex.{key}", value)
+        attributes = {
+            **_attributes(summary),
+            # Paths of files that were refused are nobody's business but the user's.
+            _SUMMARY: summary_as_text(dataclasses.replace(summary, refused=())),
+            _NAME: name,
+            _AXIS: str(axis),
+            _NUMBERED: "no" if show_subjects else "yes",
+        }
+        for key, value in attributes.items():
+            node.SetAttribute(_ATTRIBUTE + key, value)
     finally:
         node.EndModify(was_modified)
     place_beside(node, volume)
     return node
 
 
-def _add_column(
-    node: Any, name: str, title: str, meaning: str, unit: str, texts: Sequence[str]
-) -> None:
+def find_table(volume: Any) -> Any | None:
+    """Return the table node that belongs to a volume, or None."""
+    return find_output(volume, KIND, "vtkMRMLTableNode")
+
+
+def read_table(volume: Any) -> KeptTable | None:
+    """Return what the volume's table node keeps; None if the volume has none.
+
+    Raises:
+        SceneError: The table was changed by hand or written by another version of this module.
+    """
+    node = find_table(volume)
+    if node is None:
+        return None
+    try:
+        name = node.GetAttribute(_ATTRIBUTE + _NAME)
+        summary = summary_from_text(node.GetAttribute(_ATTRIBUTE + _SUMMARY) or "")
+        axis = int(node.GetAttribute(_ATTRIBUTE + _AXIS) or "")
+        frames = None
+        if node.GetTable().GetColumnByName(FRAME_COLUMN) is not None:
+            frames = tuple(int(text) for text in _texts(node, FRAME_COLUMN))
+        cells = {column.field: _values(node, column) for column in COLUMNS}
+    except (ExchangeError, ValueError) as error:
+        raise SceneError(
+            f"The results in the table '{node.GetName()}' cannot be read (they were changed, or "
+            "written by another version of this module); press Apply to check "
+            f"'{volume.GetName()}' again."
+        ) from error
+    subject, source = subject_of(volume), source_of(volume)
+    rows = []
+    for number in range(node.GetNumberOfRows()):
+        given = {field: values[number] for field, values in cells.items()}
+        rows.append(
+            SliceResult(
+                volume=name if frames is None else frame_name(name, frames[number]),
+                subject=subject,
+                source=source,
+                **{field: value for field, value in given.items() if value is not None},
+            )
+        )
+    numbered = node.GetAttribute(_ATTRIBUTE + _NUMBERED) != "no"
+    return KeptTable(name, tuple(rows), frames, axis, summary, numbered)
+
+
+def _values(node: Any, column: Column) -> list[Any]:
+    return [column.read(text) if text else None for text in _texts(node, column.name)]
+
+
+def _texts(node: Any, name: str) -> list[str]:
+    column = node.GetTable().GetColumnByName(name)
+    if column is None:
+        raise ValueError(f"there is no column {name}")
+    return [str(column.GetValue(row)) for row in range(node.GetNumberOfRows())]
+
+
+def _add_column(node: Any, column: Column, texts: Sequence[str]) -> None:
     values = vtk.vtkStringArray()
-    values.SetName(name)
+    values.SetName(column.name)
     for text in texts:
         values.InsertNextValue(text)
     node.AddColumn(values)
-    node.SetColumnTitle(name, title)
-    node.SetColumnDescription(name, meaning)
-    if unit:
-        node.SetColumnUnitLabel(name, unit)
+    node.SetColumnTitle(column.name, column.title)
+    node.SetColumnDescription(column.name, column.meaning)
+    if column.unit:
+        node.SetColumnUnitLabel(column.name, column.unit)
 
 
-def _numbered(texts: Sequence[str], word: str) -> list[str]:
+def _numbered(texts: Sequence[str], everywhere: Sequence[str], word: str) -> list[str]:
     numbers: dict[str, int] = {}
-    for text in texts:
+    for text in everywhere:
         if text:
             numbers.setdefault(text, len(numbers) + 1)
     return [f"{word} {numbers[text]}" if text else "" for text in texts]
