@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from .cohort.cohort import Cohort
+from .findings import by_suspicion
+from .gallery import PICTURES
 from .index.scores import null_spread, q_values
 from .index.verdict import find_thresholds
 from .results import AuditResult
@@ -17,8 +19,8 @@ from .summary import doubts, finding_sentence, with_share
 def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
     """Join audits of different volumes against one cohort.
 
-    Scores, p-values and verdicts of a slice do not depend on the other volumes; q-values and the
-    summary do and are computed anew.
+    Scores, p-values and verdicts of a slice do not depend on the other volumes; q-values, the
+    summary and which slices are pictured do and are determined anew.
 
     Args:
         results: At least one, made with the same options.
@@ -57,15 +59,20 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
         ),
     )
     statistics = np.concatenate([result.statistics for result in results])
+    pictured = [slices[number] for number in by_suspicion(slices)[:PICTURES]]
+    pictures = {key: one for result in results for key, one in result.pictures.items()}
+    matches = {row: one for result in results for row, one in result.reference_pictures.items()}
     return dataclasses.replace(
         results[0],
         slices=tuple(slices),
         volumes=volumes,
         summary=with_share(summary, slices, statistics, cohort),
         statistics=statistics,
-        pictures={key: one for result in results for key, one in result.pictures.items()},
+        pictures={
+            key: pictures[key] for row in pictured if (key := (row.volume, row.slice)) in pictures
+        },
         reference_pictures={
-            row: one for result in results for row, one in result.reference_pictures.items()
+            number: matches[number] for row in pictured if (number := row.nearest_row) in matches
         },
         match_pictures={
             key: one for result in results for key, one in result.match_pictures.items()
