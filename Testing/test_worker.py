@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -163,6 +164,103 @@ def test_joined_results_are_those_of_all_volumes_at_once(phantoms):
     for name, value in vars(whole.summary).items():
         if name != "created":
             assert close(getattr(joined.summary, name), value), name
+
+
+@pytest.fixture(scope="module")
+def copied(small_audit):
+    """Volumes of image files: two of the cohort's own, altered, around one that is not in it."""
+    from MemorizationIndexLib.images import find_images, read_source
+
+    paths = [small_audit.reference / "p1", small_audit.queries / "q0", small_audit.reference / "p4"]
+    volumes = []
+    for number, path in enumerate(paths):
+        (one,) = read_source(find_images([path]).sources[0])
+        array = np.asarray(one.array, np.float32)[::-1] if number == 2 else one.array
+        volumes.append(Volume(f"v{number}", f"v{number}", array, one.affine, f"v{number}"))
+    return volumes
+
+
+def told_by(job, folder, volumes=()):
+    """Do a job in this process; returns what it tells."""
+    if volumes:
+        write_volumes(volumes, folder / "volumes")
+    stream = io.StringIO()
+    worker.JOBS[job["kind"]](job, folder, worker.Reporter(stream))
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_no_slice_is_matched_or_encoded_twice(small_audit, copied, tmp_path, monkeypatch):
+    from MemorizationIndexLib import audit
+    from MemorizationIndexLib.encoders.structure import StructureEncoder
+
+    matched, encoded = [], []
+    match, encode = audit._match, StructureEncoder.encode
+
+    def counted_match(queries, *arguments):
+        matched.append(queries.slice_count)
+        return match(queries, *arguments)
+
+    def counted_encode(encoder, pixels):
+        encoded.append(len(pixels))
+        return encode(encoder, pixels)
+
+    monkeypatch.setattr(audit, "_match", counted_match)
+    monkeypatch.setattr(StructureEncoder, "encode", counted_encode)
+    monkeypatch.setenv("MEMORIZATION_INDEX_CACHE", str(tmp_path / "cache"))
+    told_by(score_job(small_audit.cohort), tmp_path, copied)
+    assert read_result(tmp_path / "result").summary.verification
+    assert matched == [4, 4, 4] and sum(encoded) == 12
+
+
+def test_matches_are_laid_over_as_in_one_run(small_audit, copied, tmp_path):
+    from MemorizationIndexLib.audit import AuditOptions, score_volumes
+
+    told_by(score_job(small_audit.cohort), tmp_path, copied)
+    joined = read_result(tmp_path / "result")
+    options = AuditOptions(alpha=0.05, device="cpu")
+    whole = score_volumes(copied, small_audit.cohort, options=options)
+    assert sum(row.verified is True for row in whole.slices) >= 4
+    for name in ("verified", "ssim", "ncc", "pose"):
+        for before, after in zip(whole.slices, joined.slices, strict=True):
+            assert close(getattr(after, name), getattr(before, name)), name
+    assert joined.summary.verification == whole.summary.verification
+    for name in ("pictures", "reference_pictures", "match_pictures"):
+        before, after = getattr(whole, name), getattr(joined, name)
+        assert after.keys() == before.keys() and after, name
+
+
+def test_only_the_most_suspicious_slices_of_all_are_pictured(small_audit, copied, monkeypatch):
+    from MemorizationIndexLib import gallery, joining
+    from MemorizationIndexLib.audit import AuditOptions, score_volumes
+    from MemorizationIndexLib.cohort import load_cohort
+
+    monkeypatch.setattr(gallery, "PICTURES", 10)
+    monkeypatch.setattr(joining, "PICTURES", 10)
+    cohort = load_cohort(small_audit.cohort)
+    options = AuditOptions(alpha=0.05, device="cpu", verify=False)
+    whole = score_volumes(copied, cohort, options=options)
+    joined = joining.join([score_volumes([v], cohort, options=options) for v in copied], cohort)
+    assert joined.pictures.keys() == whole.pictures.keys() and len(joined.pictures) == 10
+    assert joined.reference_pictures.keys() == whole.reference_pictures.keys()
+
+
+def test_every_stage_is_told_with_its_unit_and_every_note(small_audit, copied, tmp_path):
+    told = told_by(score_job(small_audit.cohort), tmp_path / "score", copied)
+    reports = [m for m in told if m["type"] == "progress"]
+    units = {m["stage"]: m["unit"] for m in reports}
+    assert units["Scoring"] == "slices" and units["Gathering pictures"] == "pictures"
+    assert units["Reading the flagged slices"] == "volumes" and units["Verifying"] == "pairs"
+    last = {m["stage"]: (m["done"], m["total"]) for m in reports}
+    assert last["Scoring"] == (12, 12)
+    assert last["Verifying"][0] == last["Verifying"][1] > 8
+    build = {"kind": "build", "inputs": [str(small_audit.reference)], "encoder": "builtin"}
+    build |= {"path": str(tmp_path / "again.micohort"), "input_size": 96, "device": "cpu"}
+    told = told_by(build, tmp_path)
+    units = {m["stage"]: m["unit"] for m in told if m["type"] == "progress"}
+    assert units["Calibrating the null"] == "folds" and units["Whitening"] == "layers"
+    assert units["Trying known copies"] == "disguises"
+    notes = [m["text"] for m in told if m["type"] == "note"]
+    assert any("Encoder: builtin" in note for note in notes)
 
 
 def close(one, other):

@@ -76,6 +76,8 @@ class Reporter:
 
     def told(self, progress: Progress) -> None:
         """Take the library's own reports."""
+        if progress.note:
+            self.say("note", text=progress.note)
         self.progress(progress.stage, progress.done, progress.total, progress.unit)
 
     def progress(self, stage: str, done: int, total: int, unit: str = "slices") -> None:
@@ -123,7 +125,7 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
 
     After each volume the result of all volumes so far is written, so that nothing that is finished
     is lost however the worker ends. Laying the matches over the flagged slices takes longer than
-    all the rest and comes last; their features are in the cache by then.
+    all the rest and comes last; nothing is matched a second time for it.
     """
     from .audit import AuditOptions, score_volumes
     from .cohort import load_cohort
@@ -133,6 +135,7 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     from .images.volume import ImageError
     from .joining import join
     from .results import AuditResult
+    from .verifying import verify_result
 
     volumes = read_volumes(folder / VOLUME_FOLDER)
     reporter.progress("Reading the cohort", 0, 0, "")
@@ -149,8 +152,9 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
         before, total = sum(counts[:number]), sum(counts)
 
         def told(progress: Progress, before: int = before, total: int = total) -> None:
-            if progress.unit == "slices":
-                reporter.progress(progress.stage, before + progress.done, total)
+            if progress.unit == "slices" and progress.total:
+                progress = dataclasses.replace(progress, done=before + progress.done, total=total)
+            reporter.told(progress)
 
         try:
             found = score_volumes(
@@ -173,16 +177,8 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
         raise ImageError("; ".join(why for _name, why in refused))
     result = join(results, cohort)
     if any(row.verdict in FLAGGED for row in result.slices):
-        reporter.progress("Laying matches over the flagged slices", 0, 0, "")
-        result = score_volumes(
-            [volume for volume in volumes if volume.name not in dict(refused)],
-            cohort,
-            subject_rule=SUBJECT_RULE,
-            options=dataclasses.replace(options, verify=True),
-            encoder=encoder,
-            progress=lambda progress: (
-                reporter.told(progress) if progress.stage != "Scoring" else None
-            ),
+        result = verify_result(
+            result, volumes, cohort, encoder, plane=plane, progress=reporter.told
         )
     summary = dataclasses.replace(result.summary, refused=(*result.summary.refused, *refused))
     write_result(dataclasses.replace(result, summary=summary), folder / RESULT_FOLDER)
