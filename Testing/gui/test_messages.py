@@ -45,6 +45,17 @@ def test_the_time_left_follows_the_pace_of_the_stage():
     assert left.update(12.0, "Scoring", 1, 0) is None
 
 
+def test_a_stage_keeps_its_pace_when_another_comes_between():
+    left = TimeLeft()
+    left.update(0.0, "Scoring", 0, 300)
+    left.update(10.0, "Scoring", 100, 300)
+    assert left.update(10.0, "Gathering pictures", 0, 0) is None
+    assert left.update(11.0, "Scoring", 110, 300) == pytest.approx(19.0)
+    assert left.update(20.0, "Verifying", 0, 100) is None
+    assert left.update(30.0, "Verifying", 0, 100) is None, "the first one took its time"
+    assert left.update(32.0, "Verifying", 20, 100) == pytest.approx(8.0)
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(3, "a few seconds"), (31, "about 30 s"), (70, "about 1 min"), (5000, "about 1.4 h")],

@@ -46,17 +46,20 @@ def _message(line: bytes) -> dict[str, Any] | None:
 
 
 class TimeLeft:
-    """Estimates from the pace so far how long a stage will still take."""
+    """Estimates from the pace so far how long a stage will still take.
+
+    A stage that others interrupt (pictures are gathered after each volume) keeps its pace.
+    """
 
     def __init__(self) -> None:
-        self._stage = ""
-        self._begin = (0.0, 0)
+        self._begin: dict[str, tuple[float, int]] = {}
 
     def update(self, now: float, stage: str, done: int, total: int) -> float | None:
         """Take a report and return the seconds left; None where there is too little to go by."""
-        if stage != self._stage or done < self._begin[1]:
-            self._stage, self._begin = stage, (now, done)
-        elapsed, step = now - self._begin[0], done - self._begin[1]
+        began, first = self._begin.get(stage, (now, done))
+        if done <= first:
+            began, first = self._begin[stage] = (now, done)
+        elapsed, step = now - began, done - first
         if elapsed < 1.0 or step <= 0 or total <= 0:
             return None
         return elapsed / step * max(total - done, 0)
