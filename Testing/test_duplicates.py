@@ -81,6 +81,7 @@ def test_equal_pixels_within_a_subject_are_found(found):
 
 def test_tables_and_words_say_it(found, tmp_path):
     words = "\n".join(duplicates_in_words(found))
+    assert "2 people occur under several names; " in words
     assert "one person: other-name, patient-2" in words
     assert "shared slices: mixed and patient-0, 1 of 4" in words
     assert "same picture twice in patient-7" in words
@@ -121,12 +122,25 @@ def test_other_protocols_are_refused(tmp_path):
         find_duplicates(tmp_path / "data", options=options)
 
 
+def test_too_few_people_are_said_in_words_that_fit(tmp_path, capsys):
+    patients(tmp_path, 2)
+    assert main(["duplicates", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "There are 2 subjects, and how alike different people are" in said
+    assert "5 or more" in said
+    assert "reference" not in said and "alibrati" not in said
+
+
 def test_the_command(tmp_path, capsys):
     images = patients(tmp_path / "data", 6)
     write(tmp_path / "data", "again", images[1])
     arguments = ["duplicates", str(tmp_path / "data"), "--encoder", "builtin", "--no-cache"]
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
-    assert "one person: again, patient-1" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "one person: again, patient-1" in said.out
+    assert "Encoding the images" in said.err
+    for word in ("reference", "alibrati", "cohort"):
+        assert word not in said.err
     assert (tmp_path / "out" / "duplicates.json").is_file()
 
 

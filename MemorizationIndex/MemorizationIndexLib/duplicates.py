@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,8 +17,13 @@ from MemorizationIndexLib.cohort.cohort import Cohort
 from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.encoders.registry import get_encoder
 from MemorizationIndexLib.index.poses import query_views
-from MemorizationIndexLib.index.protocols import CalibrationError
+from MemorizationIndexLib.index.protocols import (
+    LEAST_SUBJECTS,
+    CalibrationError,
+    TooFewSubjectsError,
+)
 from MemorizationIndexLib.index.verdict import find_thresholds, lowest_of_copies
+from MemorizationIndexLib.linkage import KEPT, Linkage, NearestSubjects, link
 from MemorizationIndexLib.progress import (
     CancelFunction,
     Progress,
@@ -32,6 +37,13 @@ WHOLE = 0.5
 """Share of the smaller subject's slices that must recur for two subjects to be one."""
 
 _QUERIES = 256
+
+_STAGES = {
+    "Encoding the reference": "Encoding the images",
+    "Calibrating the null": "Learning how alike different people are",
+    "Comparing the cohort with itself": "Comparing the images with each other",
+}
+"""Stages of a cohort's making in the words of those who look for duplicates."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,10 @@ class Duplicates:
         pairs: Pairs of slices.
         subject_pairs: Pairs of subjects, most shared first.
         slice_clusters: Rows that are one slice, each cluster sorted.
-        subject_clusters: Names that are one person, each cluster sorted.
+        subject_clusters: Names that hold the same slices of one person, each cluster sorted.
+        linkage: Names that hold other slices of one person.
+        linked_clusters: Names that are one person only by ``linkage``, together with names that
+            hold the same slices, each cluster sorted.
         threshold: Similarity from which two slices of different subjects are one.
         highest_clean: Largest similarity of slices of different subjects below it.
         subjects: Number of subjects.
@@ -113,6 +128,8 @@ class Duplicates:
     subject_pairs: tuple[SubjectPair, ...]
     slice_clusters: tuple[tuple[int, ...], ...]
     subject_clusters: tuple[tuple[str, ...], ...]
+    linkage: Linkage
+    linked_clusters: tuple[tuple[str, ...], ...]
     threshold: float
     highest_clean: float
     subjects: int
@@ -147,17 +164,30 @@ def find_duplicates(
         CalibrationError: There are too few subjects, or known copies cannot be told apart.
         CancelledError: ``cancelled`` said so.
     """
+
+    def told(now: Progress) -> None:
+        progress(replace(now, stage=_STAGES.get(now.stage, now.stage)))
+
     with tempfile.TemporaryDirectory(prefix="memorization-index-") as folder:
-        cohort = build_cohort(
-            inputs,
-            Path(folder) / "self.micohort",
-            subjects=subjects,
-            any_modality=any_modality,
-            options=options,
-            progress=progress,
-            cancelled=cancelled,
-        )
-        return duplicates_of(cohort, progress=progress, cancelled=cancelled)
+        try:
+            cohort = build_cohort(
+                inputs,
+                Path(folder) / "self.micohort",
+                subjects=subjects,
+                any_modality=any_modality,
+                options=options,
+                progress=told,
+                cancelled=cancelled,
+            )
+        except TooFewSubjectsError as error:
+            many = "are" if error.subjects != 1 else "is"
+            raise CalibrationError(
+                f"There {many} {error.subjects} subject{'s' * (error.subjects != 1)}, and how "
+                "alike different people are, by which duplicates are told, can be learned from "
+                f"{LEAST_SUBJECTS} or more: add images of others, or say with --subjects or a "
+                "manifest.csv whose image is whose."
+            ) from error
+        return duplicates_of(cohort, progress=told, cancelled=cancelled)
 
 
 def duplicates_of(
@@ -172,10 +202,12 @@ def duplicates_of(
     Every slice is compared with the slices of all other subjects. Two slices are one if they are
     as similar as a known copy is to its original (``verdict.find_thresholds``); the null is the
     similarity of every slice to its nearest slice of another subject, without the duplicates
-    themselves. Within a subject neighbors are alike, and only equal pixels count.
+    themselves. Within a subject neighbors are alike, and only equal pixels count. Names that hold
+    other slices of one person are then sought with ``linkage.link``.
 
     Args:
-        cohort: The cohort; its known copies calibrate the threshold.
+        cohort: The cohort; its known copies calibrate the threshold. Without pictures names that
+            hold other slices are not sought.
         encoder: Its encoder, if it is at hand; only what it knows of flips is used.
         progress: Told of the progress.
         cancelled: Asked between blocks.
@@ -198,8 +230,12 @@ def duplicates_of(
     lowest = sorted(lowest_of_copies(v) for v in cohort.control.similarity.values() if len(v))
     nearest = np.zeros(cohort.slice_count)
     similar: dict[tuple[int, int], float] = {}
+    others = NearestSubjects(
+        np.zeros((cohort.slice_count, KEPT)), np.full((cohort.slice_count, KEPT), -1)
+    )
     for start, block in _comparisons(cohort, encoder, progress, cancelled):
         nearest[start : start + len(block)] = block.max(axis=1)
+        _keep_nearest(others, start, block, codes)
         # The threshold will be the lowest of known copies in some disguise.
         for row, column in np.argwhere(block >= lowest[0]):
             pair = (min(start + row, column), max(start + row, column))
@@ -216,17 +252,36 @@ def duplicates_of(
         for row in range(cohort.slice_count)
     )
     subject_pairs = _subject_pairs(pairs, codes, facts.subjects)
+    whole = [(pair.first, pair.second) for pair in subject_pairs if pair.whole]
+    subject_clusters = _tuples(clusters(whole))
+    linkage = link(
+        cohort,
+        encoder,
+        others,
+        _people(facts.subjects, subject_clusters),
+        frozenset(
+            (one, int(codes[two]))
+            for pair in pairs
+            for one, two in ((pair.first, pair.second), (pair.second, pair.first))
+            if codes[one] != codes[two]
+        ),
+        threshold,
+        progress=progress,
+        cancelled=cancelled,
+    )
+    linked = [(pair.first, pair.second) for pair in linkage.pairs]
     clean = nearest[nearest < threshold]
     return Duplicates(
         places=places,
         pairs=pairs,
         subject_pairs=subject_pairs,
-        slice_clusters=tuple(
-            tuple(cluster) for cluster in clusters((p.first, p.second) for p in pairs)
-        ),
-        subject_clusters=tuple(
-            tuple(cluster)
-            for cluster in clusters((p.first, p.second) for p in subject_pairs if p.whole)
+        slice_clusters=_tuples(clusters((p.first, p.second) for p in pairs)),
+        subject_clusters=subject_clusters,
+        linkage=linkage,
+        linked_clusters=tuple(
+            cluster
+            for cluster in _tuples(clusters(whole + linked))
+            if cluster not in subject_clusters
         ),
         threshold=threshold,
         highest_clean=float(clean.max()) if len(clean) else 0.0,
@@ -259,6 +314,35 @@ def clusters(pairs: Iterable[tuple]) -> list[list]:
     for node in list(parent):
         groups.setdefault(root(node), []).append(node)
     return sorted(sorted(group) for group in groups.values())
+
+
+def _tuples(groups: list[list]) -> tuple[tuple, ...]:
+    return tuple(tuple(group) for group in groups)
+
+
+def _people(names: Sequence[str], same: Sequence[Sequence[str]]) -> list[int]:
+    """Return the person of each subject code: the code of the first of its names."""
+    code = {name: number for number, name in enumerate(names)}
+    first = {name: code[cluster[0]] for cluster in same for name in cluster}
+    return [first.get(name, code[name]) for name in names]
+
+
+def _keep_nearest(
+    others: NearestSubjects, start: int, block: NDArray[np.float32], codes: NDArray[np.int64]
+) -> None:
+    """Keep the nearest other subjects of a block of slices, similarities (B, N)."""
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    ends = np.append(starts[1:], len(codes))
+    by_subject = np.maximum.reduceat(block, starts, axis=1)
+    order = np.argsort(-by_subject, axis=1, kind="stable")[:, :KEPT]
+    for row, (subjects, values) in enumerate(zip(order, by_subject, strict=True)):
+        for rank, subject in enumerate(subjects):
+            if values[subject] <= 0:
+                break
+            first = starts[subject]
+            nearest = first + int(block[row, first : ends[subject]].argmax())
+            others.similarity[start + row, rank] = values[subject]
+            others.rows[start + row, rank] = nearest
 
 
 def _comparisons(

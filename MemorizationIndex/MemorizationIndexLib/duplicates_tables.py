@@ -40,10 +40,15 @@ def duplicates_in_words(found: Duplicates) -> Iterator[str]:
         return
     slices = sum(len(cluster) for cluster in found.slice_clusters)
     people = len(found.subject_clusters)
+    persons = "No person occurs under several names"
+    if people:
+        persons = (
+            f"{people} {'person occurs' if people == 1 else 'people occur'} under several names"
+        )
+    groups = len(found.slice_clusters)
     yield (
-        f"Finding:  {people} {'group' if people == 1 else 'groups'} of subjects, each one person "
-        f"under several names; {slices} slices occur more than once, in "
-        f"{len(found.slice_clusters)} groups."
+        f"Finding:  {persons}; {slices} slices occur more than once, in {groups} "
+        f"{'group' if groups == 1 else 'groups'}."
     )
     for cluster in found.subject_clusters[:_LISTED]:
         yield f"  one person: {', '.join(cluster)}"

@@ -397,8 +397,8 @@ def _gather(
         if gathered.refused:
             raise ImageError(nothing_left(gathered.refused))
         raise ImageError(
-            f"None of the {gathered.skipped} slices of the reference can be scored; the images are "
-            "blank, nearly constant or too small."
+            f"None of the {gathered.skipped} slices can be scored; the images are blank, nearly "
+            "constant or too small."
         )
     return gathered
 

@@ -13,8 +13,8 @@ from MemorizationIndexLib.index.protocols import (
     FOLDS,
     HALVINGS,
     LEAST_SUBJECTS,
-    CalibrationError,
     Protocol,
+    TooFewSubjectsError,
 )
 from MemorizationIndexLib.index.reference import Reference, Views, as_stored
 from MemorizationIndexLib.index.similarity import REFERENCES, Block, blocks_of, search
@@ -53,14 +53,10 @@ def subject_folds(
         The fold of each subject code, shape (subject_count,).
 
     Raises:
-        CalibrationError: There are fewer than ``LEAST_SUBJECTS`` subjects.
+        TooFewSubjectsError: There are fewer than ``LEAST_SUBJECTS`` subjects.
     """
     if subject_count < LEAST_SUBJECTS:
-        raise CalibrationError(
-            f"The reference has {subject_count} subject{'s' * (subject_count != 1)} and "
-            f"calibration needs at least {LEAST_SUBJECTS}: add subjects, or say with --subjects "
-            "or a manifest.csv whose image is whose."
-        )
+        raise TooFewSubjectsError(subject_count)
     fold = np.empty(subject_count, np.int64)
     fold[rng.permutation(subject_count)] = np.arange(subject_count) % min(folds, subject_count)
     return fold
@@ -94,7 +90,7 @@ def cross_fitted_null(
         fold_of_subject: See ``subject_folds``; dealt by ``seed`` if None.
 
     Raises:
-        CalibrationError: There are fewer than five subjects.
+        TooFewSubjectsError: There are fewer than five subjects.
     """
     if fold_of_subject is None:
         fold_of_subject = subject_folds(subject_count, np.random.default_rng(seed))

@@ -10,6 +10,22 @@ class CalibrationError(ValueError):
     """The index cannot be calibrated; the message says what is wrong and what to do."""
 
 
+class TooFewSubjectsError(CalibrationError):
+    """A reference has too few subjects; ``subjects`` says how many.
+
+    Args:
+        subjects: Their number.
+    """
+
+    def __init__(self, subjects: int) -> None:
+        self.subjects = subjects
+        super().__init__(
+            f"The reference has {subjects} subject{'s' * (subjects != 1)} and calibration needs at "
+            f"least {LEAST_SUBJECTS}: add subjects, or say with --subjects or a manifest.csv whose "
+            "image is whose."
+        )
+
+
 @dataclass(frozen=True)
 class Protocol:
     """One way to compute the index (METHOD.md section 1).
