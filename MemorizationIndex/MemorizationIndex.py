@@ -93,6 +93,7 @@ class MemorizationIndexWidget(ScriptedLoadableModuleWidget, VTKObservationMixin)
         self.addObserver(scene, slicer.vtkMRMLScene.StartCloseEvent, self.onSceneStartClose)
         self.addObserver(scene, slicer.vtkMRMLScene.EndCloseEvent, self.onSceneReady)
         self.addObserver(scene, slicer.vtkMRMLScene.EndImportEvent, self.onSceneReady)
+        self.addObserver(scene, slicer.vtkMRMLScene.NodeAddedEvent, self.onNodeAdded)
         slicer.app.connect("aboutToQuit()", self.onQuit)
         self.initializeParameterNode()
 
@@ -122,6 +123,10 @@ class MemorizationIndexWidget(ScriptedLoadableModuleWidget, VTKObservationMixin)
     def onSceneReady(self, _caller=None, _event=None):
         if self.parent.isEntered:
             self.initializeParameterNode()
+
+    def onNodeAdded(self, _caller=None, _event=None):
+        if self.panel is not None and not slicer.mrmlScene.IsBatchProcessing():
+            self.panel.hide_outputs()
 
     def onQuit(self):
         if self.panel is not None:
@@ -161,7 +166,8 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
             wait: Return when it is done; otherwise return the running job at once.
             options: ``encoder`` ("auto", "builtin", "mri-core" or one's own), ``inputSize`` in
                 pixels (0 for the encoder's own), ``protocol``, ``plane``, ``device``,
-                ``keepPictures`` (store thumbnails), ``hashNames`` (store no subject names).
+                ``batchSize`` (slices at once, MRI-CORE only; 0 for automatic), ``keepPictures``
+                (store thumbnails), ``hashNames`` (store no subject names).
 
         Returns:
             The path; the Job if not ``wait``.
@@ -188,7 +194,8 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
                 ``on_progress``, ``on_volume`` and ``on_end`` may be set.
             inProcess: Compute in this process instead of in one of its own: blocks the
                 application and cannot be cancelled.
-            options: ``alpha``, ``plane``, ``device``, ``batchSize`` (0 for automatic).
+            options: ``alpha``, ``plane``, ``device``, ``batchSize`` (slices at once, MRI-CORE only;
+                0 for automatic).
 
         Returns:
             An AuditResult; the Job if not ``wait``.
@@ -278,6 +285,7 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
         protocol="calibrated",
         plane="auto",
         device="auto",
+        batchSize=0,
         keepPictures=True,
         hashNames=False,
     ):
@@ -294,6 +302,7 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
             "protocol": protocol,
             "plane": plane,
             "device": device,
+            "batch_size": batchSize,
             "thumbnails": keepPictures,
             "anonymize": hashNames,
         }

@@ -192,10 +192,41 @@ def test_checks_and_parameters_stay_in_step(stage):
     assert stage.ui.volumesSelector.checkedNodes() == [one]
 
 
+def offered(stage):
+    box = stage.ui.volumesSelector
+    return [box.nodeFromIndex(index) for index in range(box.nodeCount())]
+
+
+def test_overlays_of_this_module_are_not_offered_as_inputs(stage):
+    node = volume_node(SHAPE)
+    stage.finish(audit_result(verdicts_with(6, copy=[1])), node)
+    assert any(
+        n.GetName() == "volume ONI" for n in slicer.util.getNodesByClass(node.GetClassName())
+    )
+    assert offered(stage) == [node]
+    other = volume_node(SHAPE, name="other")
+    assert offered(stage) == [node, other]
+
+
+def test_overlays_of_a_loaded_scene_are_not_offered_as_inputs(stage, tmp_path):
+    stage.finish(audit_result(verdicts_with(6, copy=[1])), volume_node(SHAPE))
+    assert slicer.mrmlScene.WriteToMRB(str(tmp_path / "saved.mrb"))
+    stage.host.scene.clear()
+    assert slicer.mrmlScene.ReadFromMRB(str(tmp_path / "saved.mrb"))
+    assert [node.GetName() for node in offered(stage)] == ["volume"]
+    assert [node.GetName() for node in stage.panel.chosen_nodes()] == ["volume"]
+
+
+def test_overlays_that_a_script_shows_are_not_offered_as_inputs(stage):
+    node = volume_node(SHAPE)
+    stage.logic.showResult(node, audit_result(verdicts_with(6, copy=[1])))
+    assert offered(stage) == [node]
+
+
 @pytest.mark.parametrize("kind", ["vtkMRMLVectorVolumeNode", "vtkMRMLLabelMapVolumeNode"])
 def test_only_scalar_volumes_are_offered(stage, kind):
     other = slicer.mrmlScene.AddNewNodeByClass(kind)
-    assert other not in stage.ui.volumesSelector.nodes()
+    assert other not in offered(stage)
 
 
 def test_three_components_in_a_scalar_volume_are_refused_in_words(stage):

@@ -16,7 +16,7 @@ from typing import Any
 
 import slicer
 import vtk
-from PySide6.QtCore import Property, QSignalBlocker, Qt, Signal
+from PySide6.QtCore import Property, QObject, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QTableWidgetItem
 from shiboken6 import isValid
@@ -104,6 +104,22 @@ def _setter(name: str) -> Any:
     return lambda self, value: self._change(name, value)
 
 
+class qMRMLSortFilterProxyModel(QObject):
+    """What a selector lets through by ID; a selector's other filters are its own properties."""
+
+    def __init__(self, parent: Any) -> None:
+        super().__init__(parent)
+        self._hidden: list[str] = []
+
+    def _set_hidden(self, node_ids: list[str]) -> None:
+        if list(node_ids) != self._hidden:
+            self._hidden = list(node_ids)
+            self.parent()._populate()
+
+    # Written as a property: its setter is no slot, so that PythonQt does not offer it.
+    hiddenNodeIDs = Property("QStringList", lambda self: self._hidden, _set_hidden)
+
+
 @_offer
 class qMRMLNodeComboBox(_MRMLWidget):
     currentNodeChanged = Signal(object)
@@ -127,6 +143,7 @@ class qMRMLNodeComboBox(_MRMLWidget):
         self._attributes: list[tuple[str, str, Any]] = []
         self._nodes: list[Any] = []
         self._current: Any = None
+        self._filter = qMRMLSortFilterProxyModel(self)
         self._combo = QComboBox(self)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -144,7 +161,12 @@ class qMRMLNodeComboBox(_MRMLWidget):
         self._attributes = [a for a in self._attributes if a[:2] != (node_type, name)]
         self._populate()
 
+    def sortFilterProxyModel(self) -> qMRMLSortFilterProxyModel:
+        return self._filter
+
     def _takes(self, node: Any) -> bool:
+        if node.GetID() in self._filter.hiddenNodeIDs:
+            return False
         if node.GetHideFromEditors() and not self._state["showHidden"]:
             return False
         types = self._state["nodeTypes"]
@@ -269,8 +291,7 @@ class qMRMLNodeComboBox(_MRMLWidget):
 
     currentNodeID = Property(str, _get_current_id, setCurrentNodeID)
 
-    def nodes(self) -> list[Any]:
-        return list(self._nodes)
+    # ``nodes`` is public in C++ but no slot: PythonQt does not offer it, hence it is not here.
 
     def nodeCount(self) -> int:
         return len(self._nodes)

@@ -128,18 +128,36 @@ def test_a_selector_follows_the_scene():
     assert box.currentNode() is None and changes == [node, None]
 
 
+def offered(box):
+    return [box.nodeFromIndex(index) for index in range(box.nodeCount())]
+
+
 def test_derived_classes_and_hidden_nodes_are_filtered():
     labels = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLabelMapVolumeNode")
     hidden = volume_node(name="hidden")
     hidden.SetHideFromEditors(1)
     box = selector(noneEnabled=True)
     box.setMRMLScene(slicer.mrmlScene)
-    assert box.nodes() == [labels]
+    assert offered(box) == [labels]
     box.showChildNodeTypes = False
-    assert box.nodes() == []
+    assert offered(box) == []
     box.showHidden = True
     slicer.mrmlScene.InvokeEvent(slicer.vtkMRMLScene.EndImportEvent)
-    assert hidden in box.nodes()
+    assert hidden in offered(box)
+
+
+def test_nodes_are_hidden_by_id():
+    one, two = volume_node(name="one"), volume_node(name="two")
+    box = selector(noneEnabled=True)
+    box.setMRMLScene(slicer.mrmlScene)
+    box.sortFilterProxyModel().hiddenNodeIDs = [one.GetID()]
+    assert offered(box) == [two]
+    box.sortFilterProxyModel().hiddenNodeIDs = []
+    assert offered(box) == [one, two]
+
+
+def test_what_pythonqt_does_not_offer_is_not_offered():
+    assert not hasattr(selector(), "nodes")
 
 
 def test_checked_nodes_leave_with_their_node():

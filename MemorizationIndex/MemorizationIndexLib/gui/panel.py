@@ -17,6 +17,7 @@ from slicer.i18n import tr as _
 
 from ..results import AuditResult
 from ..scene.errors import SceneError
+from ..scene.outputs import is_output
 from ..scene.reading import modality_warning
 from ..scene.sequences import frames_of
 from .diagnostics import diagnostics
@@ -82,6 +83,7 @@ class Panel:
             self.parameters = MemorizationIndexParameters(node)  # type: ignore[call-arg]
         self.results.parameters = self.parameters
         if self.parameters is not None:
+            self.hide_outputs()
             self._gui_tag = self.parameters.connectGui(self.ui)
             self._parameter_tag = self.parameters.AddObserver("ModifiedEvent", self._on_parameters)
             self._check_only_volume()
@@ -173,9 +175,20 @@ class Panel:
 
     def _check_only_volume(self) -> None:
         # With one volume in the scene there is nothing to choose.
-        nodes = [n for n in self.ui.volumesSelector.nodes() if not problem_of([n])]
+        nodes = [n for n in self._offered_nodes() if not problem_of([n])]
         if self.parameters is not None and not self.chosen_nodes() and len(nodes) == 1:
             self.parameters.volumes = nodes
+
+    def _offered_nodes(self) -> list[Any]:
+        # The selector's nodes() is no slot: Python does not see it in the application.
+        selector = self.ui.volumesSelector
+        return [selector.nodeFromIndex(index) for index in range(selector.nodeCount())]
+
+    def hide_outputs(self) -> None:
+        """Take what this module made (ONI overlays) from the volumes to choose from."""
+        volumes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
+        hidden = [node.GetID() for node in volumes if is_output(node)]
+        self.ui.volumesSelector.sortFilterProxyModel().hiddenNodeIDs = hidden
 
     def _on_volumes_checked(self) -> None:
         if self._updating or self.parameters is None:
@@ -195,7 +208,7 @@ class Panel:
             if self.ui.cohortPathLineEdit.currentPath != cohort:
                 self.ui.cohortPathLineEdit.currentPath = cohort
             wanted = self.chosen_nodes()
-            for node in self.ui.volumesSelector.nodes():
+            for node in self._offered_nodes():
                 state = qt.Qt.Checked if node in wanted else qt.Qt.Unchecked
                 if self.ui.volumesSelector.checkState(node) != state:
                     self.ui.volumesSelector.setCheckState(node, state)
@@ -462,6 +475,7 @@ class Panel:
                 protocol=self.parameters.protocol.value,
                 plane=self.parameters.plane.value,
                 device=setting("Device"),
+                batchSize=setting("BatchSize"),
                 keepPictures=self.parameters.keepPictures,
                 hashNames=self.parameters.hashNames,
             )
