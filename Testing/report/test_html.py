@@ -107,6 +107,16 @@ def test_page_loads_nothing(full, page):
     assert any((policy or "").startswith("default-src 'none'") for policy in policies)
 
 
+def test_the_words_for_the_histogram_are_said_once(full):
+    caption = full[full.index("<figcaption>") : full.index("</figcaption>")]
+    assert "Slices to the right of the dashed line are suspicious" in caption
+    assert "Histogram" not in caption
+    assert full.count("Histogram of the statistic") == 1
+    for name, threshold, above in (("copy", "0.71", 7), ("suspicious", "0.42", 9)):
+        label = f"The threshold of &#39;{name}&#39; lies at {threshold}; {above} scored slices"
+        assert label in full
+
+
 def test_ids_are_unique(page):
     ids = [found["id"] for _, found in page.tags if "id" in found]
     assert len(ids) == len(set(ids))
@@ -125,7 +135,6 @@ def test_ids_are_unique(page):
         "Slices not scored",
         "synthetic-01 : slices 0–1, 22–23",
         "Where your slices lie",
-        "The threshold of 'copy' lies at 0.71; 7 scored slices at or above it.",
         "What the audit finds of known copies",
         "flipped left to right 120",
         "NOT seen",
@@ -303,6 +312,9 @@ def test_a_match_is_shown_with_what_laying_it_over_gave():
     assert "flipped left–right" in page
     assert page.count("where they are alike</small>") == 1
     assert "12 % of the slices are copies (95 % interval 5 % to 22.1 %)" in page
+    summary = example((24,), pictures=False).summary
+    called = f"{summary.copies} of {summary.scored} ("
+    assert f"the share of slices that are called a copy, {called}" in page
 
 
 def test_a_hidden_report_shows_no_match():
@@ -317,7 +329,7 @@ def test_without_evidence_nothing_is_claimed():
     summary = dataclasses.replace(result.summary, share_note="too few.", verification=why)
     page = render(dataclasses.replace(result, summary=summary))
     assert "Matches, laid over the slice" not in page and "laid over:" not in page
-    assert "of the slices are copies (95" not in page
+    assert "of the slices are copies (95" not in page and "need not be the share" not in page
     assert f"<li>{why}</li>" in page and "not estimated: too few." in page
 
 

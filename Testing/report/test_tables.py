@@ -48,6 +48,7 @@ HEADER = [
     "ncc",
     "verified",
     "nearest_source",
+    "domain",
 ]
 
 

@@ -108,6 +108,7 @@ def _page(result: AuditResult, hidden: bool) -> dict[str, Any]:
         "consensus_of": consensus_of,
         "has_pictures": bool(result.pictures or result.reference_pictures),
         "share": _share(summary),
+        "share_beside_finding": _share_beside_finding(summary),
         "matches": _matches(result, ordered),
         "verified": any(one.verified is not None for one in result.slices),
         "similarity_from": SIMILARITY_FROM,
@@ -276,6 +277,19 @@ def _share(summary: AuditSummary) -> str:
     return (
         f"An estimated {percent(summary.share)} of the slices are copies "
         f"(95 % interval {percent(summary.share_low)} to {percent(summary.share_high)})."
+    )
+
+
+def _share_beside_finding(summary: AuditSummary) -> str:
+    """Why the estimate need not be the share of slices called a copy; empty without estimate."""
+    if summary.share is None or not summary.scored:
+        return ""
+    return (
+        f"It need not be the share of slices that are called a copy, {summary.copies:,} of "
+        f"{summary.scored:,} ({percent(summary.copies / summary.scored)}): for that each slice "
+        "must stand out by itself, while the estimate adds the copies that are too faint to be "
+        "called and takes off the slices that look copied by chance, without saying which they "
+        "are. The interval says how far it could move with other volumes from the same model."
     )
 
 

@@ -39,7 +39,16 @@ SLICE_COLUMNS = (
     "margin",
     "consensus",
 )
-TRAILING_COLUMNS = ("nearest_volume", "source", "pose", "ssim", "ncc", "verified", "nearest_source")
+TRAILING_COLUMNS = (
+    "nearest_volume",
+    "source",
+    "pose",
+    "ssim",
+    "ncc",
+    "verified",
+    "nearest_source",
+    "domain",
+)
 VOLUME_COLUMNS = tuple(field.name for field in dataclasses.fields(VolumeResult))
 
 _FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠'")
