@@ -263,6 +263,52 @@ def test_every_stage_is_told_with_its_unit_and_every_note(small_audit, copied, t
     assert any("Encoder: builtin" in note for note in notes)
 
 
+def test_slices_at_once_reach_mri_core_when_building_and_scoring(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from encoders.made_vit import dinov2, small_state
+    from MemorizationIndexLib.cohort import building, load_cohort
+    from MemorizationIndexLib.encoders import mri_core, weights
+
+    torch.save({"teacher": dinov2(small_state(width=16, grid=4))}, tmp_path / "made.pth")
+    monkeypatch.setenv(weights.WEIGHTS_VARIABLE, str(tmp_path / "made.pth"))
+    monkeypatch.setenv("MEMORIZATION_INDEX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(building, "CONTROL_SLICES", 4)
+    sizes = []
+    encode = mri_core.MriCoreEncoder._encode_batch
+
+    def counted(encoder, pixels):
+        sizes.append(len(pixels))
+        return encode(encoder, pixels)
+
+    monkeypatch.setattr(mri_core.MriCoreEncoder, "_encode_batch", counted)
+    rng = np.random.default_rng(0)
+    volumes = [query(f"p{n}", rng.random((3, 32, 32)).astype(np.float32)) for n in range(6)]
+    job = {"kind": "build", "path": str(tmp_path / "made.micohort"), "encoder": "mri-core"}
+    job |= {"input_size": 64, "device": "cpu", "batch_size": 2, "plane": "axial"}
+    told = told_by(job, tmp_path / "build", volumes)
+    assert max(sizes) == 2 and not any("at once" in m.get("text", "") for m in told)
+    assert "batch" not in load_cohort(tmp_path / "made.micohort").facts.encoder_options
+    sizes.clear()
+    wanted = [query("q", rng.random((7, 32, 32)).astype(np.float32))]
+    job = score_job(tmp_path / "made.micohort", batch_size=3, plane="axial")
+    told = told_by(job, tmp_path / "score", wanted)
+    assert sizes == [3, 3, 1]
+    notes = " ".join(m["text"] for m in told if m["type"] == "note")
+    assert "Encoder: mri-core" in notes and "at once" not in notes
+
+
+def test_where_slices_at_once_are_ignored_a_note_says_so(small_audit, copied, tmp_path):
+    words = "The choice of 5 slices at once is for MRI-CORE; the built-in encoder has its own."
+    job = score_job(small_audit.cohort, batch_size=5)
+    told = told_by(job, tmp_path, copied[1:2])
+    assert any(words in m["text"] for m in told if m["type"] == "note")
+    build = {"kind": "build", "inputs": ["/none"], "encoder": "builtin", "batch_size": 5}
+    stream = io.StringIO()
+    with pytest.raises(ValueError, match="/none"):
+        worker.build({**build, "path": "x"}, tmp_path, worker.Reporter(stream))
+    assert words in stream.getvalue()
+
+
 def close(one, other):
     """Equal, or for numbers nearly so: batches of other sizes round otherwise."""
     if isinstance(other, float):

@@ -140,7 +140,9 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     volumes = read_volumes(folder / VOLUME_FOLDER)
     reporter.progress("Reading the cohort", 0, 0, "")
     cohort = load_cohort(job["cohort"])
-    encoder = _encoder_of(cohort, job)
+    reporter.progress("Loading the encoder", 0, 0, "")
+    encoder, note = encoder_of(cohort, job.get("device", "auto"), _batch(job))
+    reporter.say("note", text=note)
     plane = None if job.get("plane", "auto") == "auto" else job["plane"]
     options = AuditOptions(
         alpha=job["alpha"], plane=plane, device=job.get("device", "auto"), verify=False
@@ -185,25 +187,56 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     return {}
 
 
-def _encoder_of(cohort: Cohort, job: Job) -> Encoder:
-    from .encoders.registry import MRI_CORE, get_encoder
+def encoder_of(cohort: Cohort, device: str, batch: int) -> tuple[Encoder, str]:
+    """Make the encoder of a cohort.
+
+    Args:
+        cohort: Names the encoder.
+        device: Where it shall run.
+        batch: Slices it shall compute at once; 0 for its own choice.
+
+    Returns:
+        The encoder, and what a person should know about it.
+    """
+    from .encoders.registry import choice_sentences, get_encoder
 
     facts = cohort.facts
-    options: dict[str, Any] = dict(facts.encoder_options)
-    if facts.encoder == MRI_CORE and job.get("batch_size"):
-        options["batch"] = int(job["batch_size"])
-    device = job.get("device", "auto")
-    return get_encoder(facts.encoder, input_size=facts.input_size, device=device, **options)
+    batch_option, note = _batch_option(facts.encoder, batch)
+    encoder = get_encoder(
+        facts.encoder,
+        input_size=facts.input_size,
+        device=device,
+        **{**facts.encoder_options, **batch_option},
+    )
+    return encoder, f"{choice_sentences(facts.encoder, encoder)} {note}".strip()
+
+
+def _batch_option(encoder: str, batch: int) -> tuple[dict[str, Any], str]:
+    """Return the option that sets the slices at once, and a sentence where there is none."""
+    from .encoders.registry import BUILTIN, MRI_CORE
+
+    if not batch:
+        return {}, ""
+    if encoder == MRI_CORE:
+        return {"batch": batch}, ""
+    whose = "the built-in encoder" if encoder == BUILTIN else "an encoder of your own"
+    return {}, f"The choice of {batch} slices at once is for MRI-CORE; {whose} has its own."
 
 
 def build(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     """Build a cohort of files (``inputs``) or of the volumes in the job's folder."""
     from .cohort import build_cohort, build_cohort_from_volumes
     from .cohort.building import CohortOptions
+    from .encoders.registry import resolve_encoder
     from .exchange import read_volumes
 
+    name = resolve_encoder(job["encoder"])
+    batch_option, note = _batch_option(name, _batch(job))
+    if note:
+        reporter.say("note", text=note)
     options = CohortOptions(
         encoder=job["encoder"],
+        encoder_options=batch_option,
         input_size=job.get("input_size") or None,
         device=job.get("device", "auto"),
         protocol=job.get("protocol", "calibrated"),
@@ -221,6 +254,10 @@ def build(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     facts = cohort.facts
     refused = [f"{path}: {why}" for path, why in facts.refused]
     return {"path": str(cohort.path), "warnings": list(facts.warnings), "refused": refused}
+
+
+def _batch(job: Job) -> int:
+    return int(job.get("batch_size") or 0)
 
 
 def demo(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:

@@ -54,11 +54,13 @@ def choice_sentences(request: str, encoder: Encoder) -> str:
 def options_to_remake(encoder: Encoder, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that give the same features on another machine.
 
-    ``precision=auto`` depends on the device; what came of it does not.
+    ``precision=auto`` depends on the device; what came of it does not. How many slices are computed
+    at once is the machine's affair.
     """
-    if "precision" not in options:
-        return dict(options)
-    return {**options, "precision": str(getattr(encoder, "precision", options["precision"]))}
+    kept = {name: value for name, value in options.items() if name != "batch"}
+    if "precision" in kept:
+        kept["precision"] = str(getattr(encoder, "precision", kept["precision"]))
+    return kept
 
 
 def get_encoder(

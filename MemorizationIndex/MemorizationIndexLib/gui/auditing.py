@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import slicer.util
 from ..exchange import read_volumes
 from ..images.volume import Volume
 from ..results import AuditResult
-from ..worker import SUBJECT_RULE
+from ..worker import SUBJECT_RULE, encoder_of
 
 
 @dataclass(frozen=True)
@@ -106,11 +107,17 @@ def audit_here(
 ) -> AuditResult:
     """Check volumes in this process; see the logic's ``score``."""
     from ..audit import AuditOptions, score_volumes
+    from ..cohort import load_cohort
 
+    loaded = load_cohort(cohort)
+    encoder, note = encoder_of(loaded, device, batchSize)
+    logging.info(note)
     options = AuditOptions(
         alpha=alpha, plane=None if plane == "auto" else plane, device=device, pictures=True
     )
-    return score_volumes(volumes, cohort, subject_rule=SUBJECT_RULE, options=options)
+    return score_volumes(
+        volumes, loaded, subject_rule=SUBJECT_RULE, options=options, encoder=encoder
+    )
 
 
 def add_volume(folder: Path) -> Any:
