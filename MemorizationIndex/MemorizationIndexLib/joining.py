@@ -72,7 +72,9 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
             key: pictures[key] for row in pictured if (key := (row.volume, row.slice)) in pictures
         },
         reference_pictures={
-            number: matches[number] for row in pictured if (number := row.nearest_row) in matches
+            row.nearest_row: matches[row.nearest_row]
+            for row in pictured
+            if row.nearest_row is not None and row.nearest_row in matches
         },
         match_pictures={
             key: one for result in results for key, one in result.match_pictures.items()
