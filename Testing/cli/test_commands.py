@@ -16,7 +16,7 @@ from PIL import Image
 
 from conftest import ARGUMENTS
 from MemorizationIndexLib import load_cohort
-from MemorizationIndexLib.cli import main
+from MemorizationIndexLib.cli import commands, main
 from MemorizationIndexLib.encoders.cache import cache_state
 from phantom_files import phantom, phantom_file
 from shared_data import ROOT
@@ -180,6 +180,23 @@ def test_show_tells_the_facts(small_audit, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["slices"] == 24
     assert facts["subjects"] == [f"p{number}" for number in range(6)]
+
+
+def test_show_lists_subjects_and_says_poses_once(small_audit, capsys, monkeypatch):
+    assert main(["show", str(small_audit.cohort)]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith("Slices by subject\n" + "".join(f"  p{n}  4\n" for n in range(6)))
+    assert said.count("cropped to 90%") == 1
+    assert "as they are, rotated by +4°, rotated by -4°, cropped to 90% in 4 places" in said
+    monkeypatch.setattr(commands, "LISTED", 2)
+    assert main(["show", str(small_audit.cohort)]) == 0
+    assert capsys.readouterr().out.endswith("  p1  4\n  and 4 more subjects; --all lists them\n")
+    assert main(["show", str(small_audit.cohort), "--all"]) == 0
+    assert capsys.readouterr().out.endswith("  p5  4\n")
+    assert main(["show", str(small_audit.cohort), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["poses"].count("cropped to 90%") == 1 and facts["pose_count"] == 7
+    assert facts["slices_of_subjects"] == {f"p{n}": 4 for n in range(6)}
 
 
 def test_help_lists_every_command_and_option(capsys):

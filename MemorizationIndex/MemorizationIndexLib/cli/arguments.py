@@ -212,6 +212,7 @@ def parser() -> argparse.ArgumentParser:
     show = _command(sub, "show", "say what a cohort is", "Print the facts of a cohort.")
     show.set_defaults(run=commands.show)
     show.add_argument("cohort", type=Path, metavar="C.micohort")
+    show.add_argument("--all", action="store_true", help="list all subjects, not only the first")
     show.add_argument("--json", action="store_true", help="as JSON")
 
     curate = _command(sub, "curate", "write a set without its copies", _CURATE)

@@ -6,12 +6,18 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from MemorizationIndexLib.cli.notes import refusals, said_warnings, warn
 from MemorizationIndexLib.cli.progress import progress_bars
 from MemorizationIndexLib.results import AuditResult, Verdict
+
+LISTED = 20
+"""Subjects that ``show`` lists unless it is asked for all."""
 
 
 def build(given: argparse.Namespace) -> int:
@@ -114,9 +120,13 @@ def show(given: argparse.Namespace) -> int:
 
     cohort = load_cohort(given.cohort)
     facts = cohort.facts
+    counts = np.bincount(cohort.reference.subjects, minlength=cohort.subject_count).tolist()
+    slices_of = dict(zip(facts.subjects, counts, strict=True))
     if given.json:
         content = dataclasses.asdict(facts)
+        content |= {"poses": list(dict.fromkeys(facts.poses)), "pose_count": len(facts.poses)}
         content |= {"slices": cohort.slice_count, "certifiable_alpha": cohort.certifiable_alpha}
+        content |= {"slices_of_subjects": slices_of}
         print(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
         return 0
     spread = null_spread(cohort.null.similarity, cohort.protocol)
@@ -138,7 +148,7 @@ def show(given: argparse.Namespace) -> int:
             ),
         ),
         ("Protocol", facts.protocol),
-        ("Search", "flips, small rotations and crops" if facts.robust else "slices as they are"),
+        ("Search", _search_in_words(facts.poses) if facts.robust else "slices as they are"),
         (
             "Null",
             f"{len(cohort.null.similarity)} similarities, mean {spread.mean:.4f}, standard "
@@ -155,7 +165,24 @@ def show(given: argparse.Namespace) -> int:
         print(f"{name:<{width}}  {value}")
     for sentence in [*facts.warnings, *refusals(facts.refused)]:
         print(f"{'Note':<{width}}  {sentence}")
+    print("Slices by subject")
+    listed = list(slices_of.items())[: None if given.all else LISTED]
+    longest = max(len(name) for name, _ in listed)
+    for name, count in listed:
+        print(f"  {name:<{longest}}  {count}")
+    if left := len(slices_of) - len(listed):
+        print(f"  and {left} more subject{'s' * (left != 1)}; --all lists them")
     return 0
+
+
+def _search_in_words(poses: Sequence[str]) -> str:
+    """Name each pose of the stored slices once; flips are added to every one of them."""
+    still = Counter(label for label in poses if not label.startswith(("flipped", "turned")))
+    named = [
+        (label or "as they are") + (f" in {count} places" if count > 1 else "")
+        for label, count in still.items()
+    ]
+    return f"slices {', '.join(named)}; each of these flipped too"
 
 
 def demo(given: argparse.Namespace) -> int:
