@@ -205,7 +205,7 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
             SceneError: A volume cannot be checked.
         """
         from MemorizationIndexLib.gui.auditing import audit_here
-        from MemorizationIndexLib.gui.inputs import read_inputs
+        from MemorizationIndexLib.gui.inputs import flag_foreign, read_inputs
 
         plane = options.get("plane", "auto")
         inputs, read = read_inputs(
@@ -220,6 +220,7 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
                 self._remembered = (job, inputs)
                 return job
             result = job.wait()
+        result = flag_foreign(result, inputs)
         self._remembered = (result, inputs)
         return result
 

@@ -52,6 +52,8 @@ class SliceResult:
         ssim: Mean SSIM with that slice laid over the query; None if it was not.
         ncc: Normalised cross-correlation with it laid over the query; None if it was not.
         verified: Whether both stand out from pairs of different patients; None if not tried.
+        domain: What puts the slice outside the images that the method is validated on; empty where
+            nothing says so.
     """
 
     volume: str
@@ -77,6 +79,7 @@ class SliceResult:
     ssim: float | None = None
     ncc: float | None = None
     verified: bool | None = None
+    domain: str = ""
 
 
 @dataclass(frozen=True)

@@ -242,11 +242,54 @@ def test_three_components_in_a_scalar_volume_are_refused_in_words(stage):
     assert not stage.ui.applyButton.enabled
 
 
-def test_a_ct_is_warned_of_but_not_refused(stage):
-    node = volume_node(SHAPE)
+def a_ct(name="volume"):
+    node = volume_node(SHAPE, name=name)
     node.SetAttribute("DICOM.Modality", "CT")
-    stage.choose(node)
-    assert "modality CT" in stage.ui.volumesNoteLabel.text and stage.ui.applyButton.enabled
+    return node
+
+
+def test_a_ct_is_warned_of_but_not_refused(stage):
+    stage.choose(a_ct())
+    note = stage.ui.volumesNoteLabel.text
+    assert "modality CT" in note and "MR images only" in note and stage.ui.applyButton.enabled
+
+
+def test_the_result_of_a_ct_is_flagged_in_the_finding_the_rows_and_the_files(stage, tmp_path):
+    stage.finish(audit_result(verdicts_with(6, copy=[1, 2])), a_ct())
+    finding = stage.ui.findingLabel.text
+    assert "2 of 5 slices are copies." in finding
+    assert "Outside the validated domain: modality CT." in finding
+    assert "MR images only" in stage.ui.warningsLabel.text
+    model = stage.panel.results.table.model
+    headers = [model.horizontalHeaderItem(n).text() for n in range(model.columnCount())]
+    assert "outside" in model.item(1, headers.index("Domain")).text()
+    stage.panel.results.table.go_to(1)
+    assert "Outside validated domain: modality CT." in stage.ui.sliceLabel.text
+    table = slicer.util.getFirstNodeByClassByName("vtkMRMLTableNode", "volume memorization")
+    column = table.GetTable().GetColumnByName("Domain")
+    assert {column.GetValue(row) for row in range(6)} == {"outside validated domain: modality CT"}
+    assert "Outside the validated domain" in table.GetDescription()
+    stage.panel.results.export_to("slices", tmp_path / "s.csv")
+    assert "outside validated domain: modality CT" in (tmp_path / "s.csv").read_text("utf-8")
+
+
+def test_an_mr_is_not_flagged(stage):
+    node = volume_node(SHAPE)
+    node.SetAttribute("DICOM.Modality", "MR")
+    stage.finish(audit_result(verdicts_with(6, copy=[1])), node)
+    model = stage.panel.results.table.model
+    headers = [model.horizontalHeaderItem(n).text() for n in range(model.columnCount())]
+    assert "Domain" not in headers and "domain" not in stage.ui.findingLabel.text
+    assert stage.ui.warningsLabel.isHidden()
+
+
+def test_one_ct_among_two_volumes_is_counted_not_named(stage):
+    nodes = volume_node(SHAPE, name="mr"), a_ct("Doe^Jane")
+    stage.finish(audit_result({"mr": verdicts_with(6), "Doe^Jane": verdicts_with(6)}), *nodes)
+    assert "1 of 2 volumes, modality CT." in stage.ui.findingLabel.text
+    assert "Doe" not in stage.ui.findingLabel.text + stage.ui.warningsLabel.text
+    rows = stage.panel.results.result.slices
+    assert [row.volume for row in rows if row.domain] == ["Doe^Jane"] * 6
 
 
 def test_the_choice_of_frames_appears_for_sequences_only(stage):
@@ -382,7 +425,8 @@ def test_subject_names_are_hidden_until_asked_for(stage):
     def everything():
         node = slicer.util.getFirstNodeByClassByName("vtkMRMLTableNode", "volume memorization")
         cells = [node.GetCellText(r, c) for r in range(6) for c in range(node.GetNumberOfColumns())]
-        cells += [table.model.item(r, c).text() for r in range(6) for c in range(9)]
+        columns = range(table.model.columnCount())
+        cells += [table.model.item(r, c).text() for r in range(6) for c in columns]
         return " ".join([*cells, stage.ui.sliceLabel.text])
 
     table.go_to(1)

@@ -201,6 +201,22 @@ def test_one_of_two_volumes_of_a_run_is_counted_alone(stage, tmp_path):
     assert "1 of 6 scored slices in 1 volume is a copy" in again.ui.findingLabel.text
 
 
+def test_a_flag_comes_back_of_the_whole_and_of_a_part(stage, tmp_path):
+    nodes = [volume_node(SHAPE, name=name) for name in ("one", "two")]
+    nodes[0].SetAttribute("DICOM.Modality", "CT")
+    run = run_of({"one": verdicts_with(6, copy=[1]), "two": verdicts_with(6, copy=[1, 2])})
+    stage.finish(run, *nodes)
+    before = stage.ui.findingLabel.text, stage.ui.warningsLabel.text
+    assert "1 of 2 volumes, modality CT." in before[0]
+    _, two = save_and_load(stage, tmp_path, "one", "two")
+    assert (stage.ui.findingLabel.text, stage.ui.warningsLabel.text) == before
+    slicer.mrmlScene.RemoveNode(two)
+    stage.host.unload()
+    again = stage.host.enter(stage.host.load_module(stage.entry.path))
+    assert "Outside the validated domain: modality CT." in again.ui.findingLabel.text
+    assert again.ui.warningsLabel.text == before[1]
+
+
 def test_all_frames_of_a_sequence_come_back(stage, tmp_path):
     from MemorizationIndexLib.gui.parameters import Frames
     from MemorizationIndexLib.scene.sequences import frames_of

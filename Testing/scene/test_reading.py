@@ -12,8 +12,9 @@ from MemorizationIndexLib.scene.errors import SceneError  # noqa: E402
 from MemorizationIndexLib.scene.geometry import slice_axis  # noqa: E402
 from MemorizationIndexLib.scene.overlay import write_overlay  # noqa: E402
 from MemorizationIndexLib.scene.reading import (  # noqa: E402
+    foreign_kind,
+    foreign_warning,
     modality,
-    modality_warning,
     read_volume,
     read_volumes,
     subject_of,
@@ -158,14 +159,38 @@ def test_the_subject_is_the_dicom_patient_and_else_the_name():
 
 def test_a_modality_other_than_mr_is_warned_of():
     node = volume_node(name="head")
-    assert modality(node) is None and modality_warning(node) == ""
+    assert modality(node) is None and foreign_warning(node) == ""
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     name = slicer.vtkMRMLSubjectHierarchyConstants.GetDICOMSeriesModalityAttributeName()
     item = hierarchy.GetItemByDataNode(node)
     hierarchy.SetItemAttribute(item, name, "MR")
-    assert modality_warning(node) == ""
+    assert foreign_warning(node) == ""
     hierarchy.SetItemAttribute(item, name, "CT")
-    assert "CT" in modality_warning(node) and "'head'" in modality_warning(node)
+    assert "CT" in foreign_warning(node) and "'head'" in foreign_warning(node)
+
+
+def test_values_like_those_of_a_ct_are_noticed_without_a_modality():
+    random = np.random.default_rng(3)
+    ct = random.normal(40, 30, (4, 40, 40))
+    ct[:, :10] = random.normal(-1000, 10, (4, 10, 40))
+    node = volume_node(array=ct.astype(np.int16), name="head")
+    assert foreign_kind(node) == "values like CT"
+    node.SetAttribute("DICOM.Modality", "MR")
+    assert foreign_kind(node) == "", "the modality is known"
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.random.default_rng(3).integers(-4096, 4096, (4, 40, 40)).astype(np.int16),
+        np.random.default_rng(3).normal(0, 1, (4, 40, 40)),
+        np.random.default_rng(3).integers(0, 4096, (4, 40, 40)).astype(np.uint16),
+        np.full((4, 40, 40), np.nan),
+    ],
+    ids=["phase", "standardized", "magnitude", "nan"],
+)
+def test_mr_values_are_not_taken_for_ct(array):
+    assert foreign_kind(volume_node(array=array)) == ""
 
 
 def test_blank_and_non_finite_slices_get_a_reason_and_the_others_stay_finite():

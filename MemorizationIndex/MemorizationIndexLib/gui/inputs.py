@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..images.volume import Volume
 from ..results import AuditResult
 from ..scene.errors import SceneError
 from ..scene.geometry import slice_axis
-from ..scene.reading import read_volume, unique_names, volume_problem
+from ..scene.reading import (
+    VALIDATED_MODALITY,
+    foreign_kind,
+    read_volume,
+    unique_names,
+    volume_problem,
+)
 from ..scene.results import SceneResult, write_result
 from ..scene.sequences import frames_of, read_frames, write_frames
 from ..scene.source import VolumeSource, remember
@@ -25,12 +31,14 @@ class AuditInput:
         axis: Array axis of its slices (0 K, 1 J, 2 I).
         names: Names of its volumes in the results: one, or one per frame.
         all_frames: Whether all frames of a sequence are checked.
+        foreign: What kind of image it is where it is no MR image; empty otherwise.
     """
 
     source: VolumeSource
     axis: int
     names: tuple[str, ...]
     all_frames: bool
+    foreign: str = ""
 
 
 def problem_of(nodes: Sequence[Any]) -> str:
@@ -72,6 +80,7 @@ def read_inputs(
                 axis=slice_axis(node, plane),
                 names=tuple(volume.name for volume in read),
                 all_frames=whole,
+                foreign=foreign_kind(node),
             )
         )
         volumes += read
@@ -87,6 +96,8 @@ def show_inputs(
         What was written, and a sentence for each volume that could not be shown, for instance
         because it is gone. Volumes that the result does not name are left out.
     """
+    inputs = list(inputs)
+    result = flag_foreign(result, inputs)
     shown: list[SceneResult] = []
     problems: list[str] = []
     named = {row.volume for row in result.slices}
@@ -99,6 +110,34 @@ def show_inputs(
         except SceneError as error:
             problems.append(str(error))
     return shown, problems
+
+
+def flag_foreign(result: AuditResult, inputs: Iterable[AuditInput]) -> AuditResult:
+    """Say in a result which volumes are no MR images: in the finding, the warnings and the rows.
+
+    Volumes are counted, not named: the finding is handed on where names are not.
+    """
+    foreign = {name: one.foreign for one in inputs for name in one.names if one.foreign}
+    slices = tuple(
+        replace(row, domain=f"outside validated domain: {foreign[row.volume]}")
+        if row.volume in foreign
+        else row
+        for row in result.slices
+    )
+    if slices == result.slices:
+        return result
+    volumes = list(dict.fromkeys(row.volume for row in slices))
+    found = [name for name in volumes if name in foreign]
+    which = f"{len(found)} of {len(volumes)} volumes, " if len(volumes) > 1 else ""
+    kinds = ", ".join(dict.fromkeys(foreign[name] for name in found))
+    finding = f"{result.summary.finding} Outside the validated domain: {which}{kinds}."
+    warning = (
+        f"The method is validated on {VALIDATED_MODALITY} images only; read the result of other "
+        f"images ({kinds}) with care."
+    )
+    warnings = tuple(text for text in result.summary.warnings if text != warning)
+    summary = replace(result.summary, finding=finding, warnings=(warning, *warnings))
+    return replace(result, slices=slices, summary=summary)
 
 
 def input_of(inputs: Sequence[AuditInput], volume: str) -> tuple[AuditInput, int | None] | None:

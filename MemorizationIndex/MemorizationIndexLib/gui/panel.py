@@ -18,7 +18,7 @@ from slicer.i18n import tr as _
 from ..results import AuditResult
 from ..scene.errors import SceneError
 from ..scene.outputs import is_output
-from ..scene.reading import modality_warning
+from ..scene.reading import foreign_warning
 from ..scene.sequences import frames_of
 from .diagnostics import diagnostics
 from .dialogs import Dialogs
@@ -304,7 +304,7 @@ class Panel:
         sequences = [node for node in nodes if frames_of(node) is not None]
         self.ui.framesTitle.visible = self.ui.framesComboBox.visible = bool(sequences)
         notes = [problem_of(nodes)] if nodes else []
-        notes += [modality_warning(node) for node in nodes]
+        notes += [foreign_warning(node) for node in nodes]
         text = " ".join(note for note in notes if note)
         self.ui.volumesNoteLabel.text = text
         self.ui.volumesNoteLabel.visible = bool(text)

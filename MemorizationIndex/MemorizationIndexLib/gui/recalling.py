@@ -19,7 +19,7 @@ from ..scene.reading import source_of, volume_problem
 from ..scene.sequences import frames_of
 from ..scene.source import remember
 from ..scene.table import KeptTable, read_table
-from .inputs import AuditInput
+from .inputs import AuditInput, flag_foreign
 
 PICTURE_SIZE = 128
 """Side of a picture that is drawn from a volume in the scene, in pixels."""
@@ -58,11 +58,10 @@ def recall(nodes: Sequence[Any]) -> Recalled | None:
         return None
     latest = max((table.summary for _node, table in kept), key=lambda one: one.created)
     kept = [(node, table) for node, table in kept if _run(table.summary) == _run(latest)]
+    inputs = tuple(_input(node, table) for node, table in kept)
     rows = [row for _node, table in kept for row in table.rows]
     return Recalled(
-        _result(rows, latest),
-        tuple(_input(node, table) for node, table in kept),
-        any(table.numbered for _node, table in kept),
+        _result(rows, latest, inputs), inputs, any(table.numbered for _node, table in kept)
     )
 
 
@@ -76,15 +75,19 @@ def _input(node: Any, table: KeptTable) -> AuditInput:
         axis=table.axis,
         names=tuple(dict.fromkeys(row.volume for row in table.rows)),
         all_frames=table.frames is not None,
+        foreign=table.rows[0].domain.rpartition(": ")[2],
     )
 
 
-def _result(rows: Sequence[SliceResult], summary: AuditSummary) -> AuditResult:
+def _result(
+    rows: Sequence[SliceResult], summary: AuditSummary, inputs: Sequence[AuditInput]
+) -> AuditResult:
     from ..findings import volume_results
     from ..summary import finding_sentence
 
     volumes = volume_results(rows)
-    if len(rows) != summary.slices:
+    whole = len(rows) == summary.slices
+    if not whole:
         # Part of a run: what was said of the whole does not hold for it.
         oni = [row.oni for row in rows if row.oni is not None]
         summary = replace(
@@ -100,10 +103,12 @@ def _result(rows: Sequence[SliceResult], summary: AuditSummary) -> AuditResult:
             share_high=None,
             share_note="the scene keeps only part of the run",
         )
+        rows = [replace(row, domain="") for row in rows]
     scored = [row.similarity for row in rows if row.similarity is not None]
-    return AuditResult(
+    result = AuditResult(
         tuple(rows), tuple(volumes), summary, np.zeros(0), {}, np.array(scored, np.float64)
     )
+    return result if whole else flag_foreign(result, inputs)
 
 
 def query_picture(one: AuditInput, frame: int | None, index: int) -> NDArray[np.uint8] | None:

@@ -29,7 +29,7 @@ from ..scene.sequences import frames_of
 from ..scene.table import write_table
 from .dialogs import Dialogs
 from .exporting import KINDS, export
-from .inputs import AuditInput, input_of, show_inputs
+from .inputs import AuditInput, flag_foreign, input_of, show_inputs
 from .packages import DeclinedError
 from .pictures import pixmap
 from .recalling import query_picture, recall, reference_picture
@@ -184,6 +184,7 @@ class ResultsSection:
 
         While it is not complete, only volumes that are new in it are written into the scene.
         """
+        result = flag_foreign(result, self._inputs)
         before, self.result = self.result, result
         wanted = [
             one

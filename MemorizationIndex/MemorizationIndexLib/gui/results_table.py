@@ -9,11 +9,10 @@ import qt
 
 from ..colors import oni_color, text_color
 from ..results import SliceResult
-from .rows import FLAGGED, ROW_TINT, Subjects, columns
+from .rows import FLAGGED, ONI, ROW_TINT, Subjects, columns
 
 _ROLE = int(getattr(qt.Qt.UserRole, "value", qt.Qt.UserRole))
 KEY_ROLE, FLAG_ROLE, INDEX_ROLE = _ROLE, _ROLE + 1, _ROLE + 2
-ONI_COLUMN = 2
 
 
 class ResultsTable:
@@ -70,7 +69,7 @@ class ResultsTable:
         self.proxy.dynamicSortFilter = False
         try:
             self._rows = tuple(rows)
-            shown = columns(subjects)
+            shown = columns(subjects, rows)
             self.model.clear()
             self.model.setColumnCount(len(shown))
             self.model.setRowCount(len(rows))
@@ -87,13 +86,13 @@ class ResultsTable:
                     item.setData(one.key(row), KEY_ROLE)
                     item.setData("1" if row.verdict in FLAGGED else "0", FLAG_ROLE)
                     item.setData(index, INDEX_ROLE)
-                    if row.oni is not None and column == ONI_COLUMN:
+                    if row.oni is not None and one.title == ONI:
                         color = oni_color(row.oni)
                         item.setBackground(qt.QBrush(qt.QColor(*color)))
                         item.setForeground(qt.QBrush(qt.QColor(*text_color(color))))
                     elif row.oni is not None:
                         item.setBackground(qt.QBrush(tint))
-                    item.setToolTip(row.reason or one.tip)
+                    item.setToolTip(row.reason or row.domain or one.tip)
                     self.model.setItem(index, column, item)
             # A change of palette sets it back.
             height = self.view.fontMetrics().height() + 8

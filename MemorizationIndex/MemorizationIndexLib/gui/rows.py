@@ -63,10 +63,13 @@ class Subjects:
         rows: All rows of a result.
         shown: Whether the names themselves are shown.
         numbered: Whether the rows hold numbers already ("subject 3"), as a scene keeps them.
+
+    Attributes:
+        shown: Whether names are shown.
     """
 
     def __init__(self, rows: Sequence[SliceResult], shown: bool, *, numbered: bool = False) -> None:
-        self._shown = shown and not numbered
+        self.shown = shown and not numbered
         self._numbers: dict[str, int] = {}
         for row in rows:
             if row.nearest_subject is None:
@@ -81,23 +84,35 @@ class Subjects:
         """Return the nearest subject of a row as it may be shown."""
         if row.nearest_subject is None:
             return "–"
-        if self._shown:
+        if self.shown:
             return row.nearest_subject
         return f"subject {self._numbers[row.nearest_subject]}"
 
     def file(self, row: SliceResult) -> str:
         """Return the file of the nearest slice, which may name the subject, as it may be shown."""
-        return row.nearest_source if self._shown and row.nearest_source else "–"
+        return row.nearest_source if self.shown and row.nearest_source else "–"
 
     def key(self, row: SliceResult) -> float | str:
         """Return what the nearest subject is sorted by."""
         if row.nearest_subject is None:
-            return NO_NUMBER if not self._shown else "\uffff"
-        return row.nearest_subject if self._shown else float(self._numbers[row.nearest_subject])
+            return NO_NUMBER if not self.shown else "\uffff"
+        return row.nearest_subject if self.shown else float(self._numbers[row.nearest_subject])
 
 
-def columns(subjects: Subjects) -> tuple[Column, ...]:
-    """Return the table's columns, left to right."""
+ONI, DOMAIN, FILE = "ONI", "Domain", "Its file"
+
+
+def columns(subjects: Subjects, rows: Sequence[SliceResult]) -> tuple[Column, ...]:
+    """Return the table's columns, left to right; without those that would say nothing."""
+    return tuple(
+        column
+        for column in _all_columns(subjects)
+        if (column.title != DOMAIN or any(row.domain for row in rows))
+        and (column.title != FILE or subjects.shown)
+    )
+
+
+def _all_columns(subjects: Subjects) -> tuple[Column, ...]:
     return (
         Column("Slice", "Index along the slice axis", lambda r: str(r.slice), lambda r: r.slice),
         Column(
@@ -107,7 +122,13 @@ def columns(subjects: Subjects) -> tuple[Column, ...]:
             lambda r: GRAVITY[r.verdict],
         ),
         Column(
-            "ONI",
+            DOMAIN,
+            "Whether it lies outside the images that the method is validated on",
+            lambda r: "⚠ outside" if r.domain else "",
+            lambda r: r.domain,
+        ),
+        Column(
+            ONI,
             "Originality: −1 copy, 0 typical, +1 novel",
             lambda r: number(r.oni),
             lambda r: _key(r.oni),
@@ -131,7 +152,7 @@ def columns(subjects: Subjects) -> tuple[Column, ...]:
             lambda r: "–" if r.nearest_slice is None else str(r.nearest_slice),
             lambda r: _key(r.nearest_slice),
         ),
-        Column("Its file", "File of the nearest reference slice", subjects.file, subjects.file),
+        Column(FILE, "File of the nearest reference slice", subjects.file, subjects.file),
         Column(
             "Similarity",
             "Similarity to the nearest reference slices, 0 to 1",
@@ -156,4 +177,6 @@ def slice_in_words(row: SliceResult, summary: AuditSummary, subjects: Subjects) 
         parts.append("Laid over it, it fits." if row.verified else "Laid over it, it does not fit.")
     if row.q_value is not None:
         parts.append(f"q = {p_value(row.q_value)}.")
+    if row.domain:
+        parts.append(f"{row.domain[0].upper()}{row.domain[1:]}.")
     return " ".join(parts)

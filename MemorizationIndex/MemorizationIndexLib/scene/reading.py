@@ -18,6 +18,11 @@ from .outputs import is_output
 VOLUME_CLASS = "vtkMRMLScalarVolumeNode"
 VALIDATED_MODALITY = "MR"
 
+_HOUNSFIELD_AIR = (-1100, -900)
+_LEAST_AIR = 0.05
+"""Share of voxels. MR phase, from -4096 to 4095, has half of it in that range."""
+_SAMPLE = 100_000
+
 _REAL_TYPES = frozenset(
     {
         vtk.VTK_CHAR,
@@ -161,15 +166,36 @@ def modality(node: Any) -> str | None:
     return from_series or node.GetAttribute("DICOM.Modality") or None
 
 
-def modality_warning(node: Any) -> str:
-    """Return a sentence if the node is known to be no MR image; empty otherwise."""
+def foreign_kind(node: Any) -> str:
+    """Return what kind of image a node is where it is no MR image, in a few words.
+
+    The DICOM modality says so; where there is none, a share of voxels at the Hounsfield value of
+    air does, which MR images do not have.
+    """
     found = modality(node)
-    if found is None or found == VALIDATED_MODALITY:
+    if found is not None:
+        return "" if found == VALIDATED_MODALITY else f"modality {found}"
+    return "values like CT" if _has_hounsfield_air(node) else ""
+
+
+def foreign_warning(node: Any) -> str:
+    """Return a sentence if the node is known to be no MR image; empty otherwise."""
+    found = foreign_kind(node)
+    if not found:
         return ""
     return (
-        f"'{node.GetName()}' has the DICOM modality {found}; the method is validated on "
+        f"'{node.GetName()}' is no MR image ({found}); the method is validated on "
         f"{VALIDATED_MODALITY} images only, so read its result with care."
     )
+
+
+def _has_hounsfield_air(node: Any) -> bool:
+    if volume_problem(node):
+        return False
+    voxels = slicer.util.arrayFromVolume(node).ravel()
+    sample = voxels[:: max(1, voxels.size // _SAMPLE)]
+    low, high = _HOUNSFIELD_AIR
+    return bool(np.mean((sample >= low) & (sample <= high)) >= _LEAST_AIR)
 
 
 def _hierarchy_item(node: Any) -> tuple[Any, int]:

@@ -129,6 +129,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "NearestRow", "Row", "Row of the nearest reference slice in the cohort", "nearest_row", int
     ),
+    Column("Domain", "Domain", "What puts it outside the images the method knows", "domain", str),
     Column("Reason", "Reason", "Why the slice was not scored", "reason", str),
 )
 IDENTITY_COLUMNS = {
