@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         load_cohort,
     )
     from .cohort.building import CohortOptions
+    from .images.volume import Volume
     from .outputs import write_outputs
     from .results import AuditResult, Verdict
 
@@ -35,6 +36,7 @@ _HOMES = {
     "Cohort": "cohort",
     "CohortOptions": "cohort.building",
     "Verdict": "results",
+    "Volume": "images.volume",
     "build_cohort": "cohort",
     "build_cohort_from_volumes": "cohort",
     "load_cohort": "cohort",
@@ -49,6 +51,7 @@ __all__ = [
     "Cohort",
     "CohortOptions",
     "Verdict",
+    "Volume",
     "__version__",
     "build_cohort",
     "build_cohort_from_volumes",

@@ -1,4 +1,23 @@
-"""What a volume and a slice carry, and nothing else."""
+"""What a volume and a slice carry, and nothing else.
+
+Arrays in memory become volumes like this; ``training`` holds the slices of each patient by name::
+
+    import numpy as np
+
+    from MemorizationIndexLib import Volume, build_cohort_from_volumes, score_volumes
+
+
+    def volume(name, images):  # images: a NumPy array (N, H, W), N slices of one subject
+        return Volume(name, subject=name, array=images, affine=np.eye(4), source="", planar=True)
+
+
+    build_cohort_from_volumes([volume(*one) for one in training.items()], "training.micohort")
+    result = score_volumes([volume("synthetic", synthetic)], "training.micohort")
+    print(result.summary.finding)
+
+For a scan with a place in space, leave ``planar`` out and give its affine, from voxel (i, j, k) to
+RAS millimeters, with the array in the order (k, j, i).
+"""
 
 from __future__ import annotations
 
