@@ -257,7 +257,7 @@ def test_every_stage_is_told_with_its_unit_and_every_note(small_audit, copied, t
     build |= {"path": str(tmp_path / "again.micohort"), "input_size": 96, "device": "cpu"}
     told = told_by(build, tmp_path)
     units = {m["stage"]: m["unit"] for m in told if m["type"] == "progress"}
-    assert units["Calibrating the null"] == "folds" and units["Whitening"] == "layers"
+    assert units["Calibrating the null"] == "slices" and units["Whitening"] == "layers"
     assert units["Trying known copies"] == "disguises"
     notes = [m["text"] for m in told if m["type"] == "note"]
     assert any("Encoder: builtin" in note for note in notes)

@@ -118,6 +118,49 @@ def test_one_seed_gives_one_null_and_another_seed_another():
     assert not np.allclose(first, other)
 
 
+@pytest.mark.parametrize("width", [6, 300])
+def test_progress_is_told_within_a_fold_and_a_cancel_is_heard_there(monkeypatch, width):
+    from MemorizationIndexLib.index import null as room
+    from MemorizationIndexLib.index import similarity
+
+    for module in (room, similarity):
+        monkeypatch.setattr(module, "REFERENCES", 7)
+        monkeypatch.setattr(module, "QUERIES", 3)
+    layers, codes = near_twins(10, 4, width=width, spread=1.0)
+    told = []
+
+    def tell(done, total):
+        told.append((done, total))
+
+    null = cross_fitted_null(layers, codes, 10, CALIBRATED, 0, progress=tell)
+    done = [one for one, _ in told]
+    assert done == sorted(done) and done[0] == 0 and told[-1] == (40, 40)
+    # 10 folds of 4 slices: 2 blocks of queries by 6 of references each.
+    assert len(told) > 10 * 12 and set(done) == set(range(41))
+    monkeypatch.undo()
+    whole = cross_fitted_null(layers, codes, 10, CALIBRATED, 0)
+    np.testing.assert_allclose(null.similarity, whole.similarity, rtol=1e-5)
+
+    class Cancelled(Exception):  # noqa: N818
+        pass
+
+    def cancel(done, total):
+        if done == 6:  # in the middle of the second fold
+            raise Cancelled
+
+    monkeypatch.setattr(room, "REFERENCES", 7)
+    with pytest.raises(Cancelled):
+        cross_fitted_null(layers, codes, 10, CALIBRATED, 0, progress=cancel)
+
+
+def test_halving_tells_its_progress_too():
+    layers, codes = near_twins(10, 4, width=20)
+    told = []
+    reference = Reference.fit(layers, codes, 10, CALIBRATED)
+    half_split_null(reference, CALIBRATED, 0, progress=lambda *now: told.append(now))
+    assert told == [(20 * n, 200) for n in range(1, 11)]
+
+
 def test_an_unequal_number_of_slices_is_borne():
     layers, _ = near_twins(6, 5, spread=1.0)
     codes = np.sort(np.random.default_rng(0).choice(6, 30, p=[0.5, 0.3, 0.05, 0.05, 0.05, 0.05]))

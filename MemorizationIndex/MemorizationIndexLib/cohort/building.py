@@ -503,12 +503,12 @@ def _null(
 ) -> Null:
     # In the order of the true names: one seed gives one null, hashed names or not.
     codes_by_name = [code_of[name] for name in sorted(code_of)]
+
+    def tell(done: int, total: int) -> None:
+        check(cancelled)
+        progress(Progress("Calibrating the null", done, total))
+
     if protocol.null == "subjects":
-
-        def fold_done(done: int, total: int) -> None:
-            check(cancelled)
-            progress(Progress("Calibrating the null", done, total, "folds"))
-
         dealt = subject_folds(len(code_of), np.random.default_rng(seed))
         fold_of_subject = np.empty_like(dealt)
         fold_of_subject[codes_by_name] = dealt
@@ -519,7 +519,7 @@ def _null(
             protocol,
             seed,
             views=views,
-            progress=fold_done,
+            progress=tell,
             fold_of_subject=fold_of_subject,
         )
     rank = np.argsort(codes_by_name)
@@ -528,7 +528,7 @@ def _null(
         with np.errstate(all="ignore"):
             similarity = published.calibrate([np.asarray(f[0])[order] for f in features]).null
         return Null(similarity, np.full(len(similarity), -1, np.int64))
-    return half_split_null(reference, protocol, seed, order)
+    return half_split_null(reference, protocol, seed, order, progress=tell)
 
 
 def _control(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,13 @@ from MemorizationIndexLib.index.protocols import (
     TooFewSubjectsError,
 )
 from MemorizationIndexLib.index.reference import Reference, Views, as_stored
-from MemorizationIndexLib.index.similarity import REFERENCES, Block, blocks_of, search
+from MemorizationIndexLib.index.similarity import (
+    QUERIES,
+    REFERENCES,
+    Block,
+    blocks_of,
+    search,
+)
 from MemorizationIndexLib.index.whitening import (
     Moments,
     Whitener,
@@ -86,7 +92,8 @@ def cross_fitted_null(
         protocol: The choices of whitening and aggregation.
         seed: Of the dealing into folds.
         views: The poses in which a query is seen.
-        progress: Called with the number of finished folds and of all folds.
+        progress: Called with the number of finished slices and of all slices, between any two
+            steps of the work, many times in a fold; what it raises ends the work.
         fold_of_subject: See ``subject_folds``; dealt by ``seed`` if None.
 
     Raises:
@@ -96,41 +103,77 @@ def cross_fitted_null(
         fold_of_subject = subject_folds(subject_count, np.random.default_rng(seed))
     fold_of_slice = fold_of_subject[subjects]
     folds = int(fold_of_subject.max()) + 1
-    fitters = [_Fitter(layer, fold_of_slice, folds, protocol.whitening) for layer in layers]
     similarity = np.empty(len(subjects))
+    done = 0
+
+    def tell(part: float = 0.0, of: int = 0) -> None:
+        progress(done + int(part * of), len(subjects))
+
+    fitters = [_Fitter(layer, fold_of_slice, folds, protocol.whitening, tell) for layer in layers]
     for fold in range(folds):
         inside = np.flatnonzero(fold_of_slice == fold)
         outside = np.flatnonzero(fold_of_slice != fold)
-        whiteners = [fitter.without(fold) for fitter in fitters]
-
-        def blocks(
-            outside: NDArray[np.int64] = outside, whiteners: Sequence[Whitener] = whiteners
-        ) -> Iterator[Block]:
-            for pose in range(len(layers[0])):
-                for start in range(0, len(outside), REFERENCES):
-                    part = outside[start : start + REFERENCES]
-                    rows = [
-                        w.whiten(layer[pose][part])
-                        for w, layer in zip(whiteners, layers, strict=True)
-                    ]
-                    yield from blocks_of(rows, subjects[part])
-
+        whiteners = []
+        for fitter in fitters:
+            tell()
+            whiteners.append(fitter.without(fold))
         queries = [np.asarray(layer[0][inside]) for layer in layers]
         seen = [
             [w.whiten(f) for w, f in zip(whiteners, view, strict=True)] for view in views(queries)
         ]
+        blocks = _told_blocks(
+            partial(_blocks_outside, layers, subjects, outside, whiteners),
+            len(layers[0]) * -(-len(outside) // REFERENCES) * -(-len(inside) // QUERIES),
+            partial(tell, of=len(inside)),
+        )
         similarity[inside] = search(
             seen, blocks, subject_count, floor=protocol.floor, clamp=protocol.clamp
         ).similarity
-        progress(fold + 1, folds)
+        done += len(inside)
+        tell()
     return Null(similarity, np.asarray(subjects, np.int64))
+
+
+def _blocks_outside(
+    layers: Sequence[NDArray[np.floating]],
+    subjects: NDArray[np.int64],
+    outside: NDArray[np.int64],
+    whiteners: Sequence[Whitener],
+) -> Iterator[Block]:
+    """Give the slices outside a fold, whitened, block by block, pose after pose."""
+    for pose in range(len(layers[0])):
+        for start in range(0, len(outside), REFERENCES):
+            part = outside[start : start + REFERENCES]
+            rows = [w.whiten(layer[pose][part]) for w, layer in zip(whiteners, layers, strict=True)]
+            yield from blocks_of(rows, subjects[part])
+
+
+def _told_blocks(
+    blocks: Callable[[], Iterator[Block]], total: int, tell: Callable[[float], None]
+) -> Callable[[], Iterator[Block]]:
+    """Tell, after each block that a search has compared, which part of all blocks that makes."""
+    compared = 0
+
+    def told() -> Iterator[Block]:
+        nonlocal compared
+        for block in blocks():
+            yield block
+            compared += 1
+            tell(compared / total)
+
+    return told
 
 
 class _Fitter:
     """Fits the whitener of one layer without one fold, sharing moments between folds."""
 
     def __init__(
-        self, layer: NDArray[np.floating], fold_of_slice: NDArray[np.int64], folds: int, method: str
+        self,
+        layer: NDArray[np.floating],
+        fold_of_slice: NDArray[np.int64],
+        folds: int,
+        method: str,
+        tell: Callable[[], None],
     ) -> None:
         self.layer, self.fold_of_slice, self.method = layer, fold_of_slice, method
         poses, count, width = layer.shape
@@ -138,6 +181,7 @@ class _Fitter:
         # Below this size the Gram matrix of the rows is cheaper than the moments of the features.
         if poses * (count - np.bincount(fold_of_slice).max()) > width:
             for fold in range(folds):
+                tell()
                 inside = np.flatnonzero(fold_of_slice == fold)
                 self.moments.append(
                     reduce(Moments.merge, (Moments.of(layer[p][inside]) for p in range(poses)))
@@ -157,6 +201,8 @@ def half_split_null(
     protocol: Protocol,
     seed: int,
     order: NDArray[np.int64] | None = None,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Null:
     """Score random halves of the slices against each other (paper, section 3.3).
 
@@ -168,21 +214,26 @@ def half_split_null(
         protocol: The choice of aggregation.
         seed: Of the halving.
         order: The rows in the order in which they are halved, shape (N,); as they lie if None.
+        progress: As for ``cross_fitted_null``.
     """
     rng = np.random.default_rng(seed)
     count = reference.slice_count
     rows = np.arange(count) if order is None else order
     half = count // 2
     found = []
-    for _ in range(HALVINGS):
+
+    def tell(part: float, done: int) -> None:
+        progress(done + int(part * half), HALVINGS * half)
+
+    for halving in range(HALVINGS):
         drawn = rng.permutation(rows)
         queries, others = np.sort(drawn[:half]), np.sort(drawn[half : 2 * half])
-
-        def blocks(others: NDArray[np.int64] = others) -> Iterator[Block]:
-            return blocks_of(
-                [layer[0][others] for layer in reference.rows], reference.subjects[others]
-            )
-
+        compared_with = [layer[0][others] for layer in reference.rows]
+        blocks = _told_blocks(
+            partial(blocks_of, compared_with, reference.subjects[others]),
+            -(-half // REFERENCES) * -(-half // QUERIES),
+            partial(tell, done=halving * half),
+        )
         matches = search(
             [[layer[0][queries] for layer in reference.rows]],
             blocks,
