@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from MemorizationIndexLib.images import find_images, read_source
 from MemorizationIndexLib.progress import CancelledError
 from MemorizationIndexLib.report.tables import guard
 from MemorizationIndexLib.results import Verdict
+from shared_data import shared
 
 COLUMNS = (
     "volume", "subject", "slice", "similarity", "mi", "oni", "p_value", "q_value", "verdict",
@@ -245,6 +247,38 @@ def test_names_that_look_like_formulas_survive(tmp_path):
     (row,) = table(found.folder / "manifest.csv")
     assert row["path"] == "./=1+1.png"
     assert find_images([found.folder]).sources[0].subject == "S"
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_scored_dicom_folder_falls_as_a_whole_and_the_other_reads_again(
+    small_audit, tmp_path, link
+):
+    data, results, clean = tmp_path / "data", tmp_path / "results", tmp_path / "clean"
+    for name in ("studyforrest_t1_defaced", "d2n_compressed_rle"):
+        shutil.copytree(shared("data", "dicom", name), data / name)
+    scored = ["score", str(data), "--cohort", str(small_audit.cohort), "--out", str(results)]
+    assert main([*scored, "--quiet", "--no-verify"]) == 0
+    rows = table(results / "slices.csv")
+    assert {Path(row["source"]) for row in rows} == set(data.iterdir())
+    bad = data / "d2n_compressed_rle"
+    verdicts = [(row["source"], row["volume"], row["slice"], row["verdict"]) for row in rows]
+    first = next(n for n, row in enumerate(verdicts) if row[0] == str(bad))
+    verdicts[first] = (*verdicts[first][:3], COPY)
+    result(results, verdicts)
+    before = state(data)
+    how = ["--link"] if link else []
+    assert main(["curate", str(results), "--to", str(clean), "--drop", "copy", *how]) == 0
+    assert state(data) == before
+    (kept,) = find_images([data / "studyforrest_t1_defaced"]).sources
+    (again,) = find_images([clean]).sources
+    assert again.kind == "dicom" and again.slice_count == kept.slice_count
+    assert not any(path.name == bad.name for path in clean.rglob("*"))
+    for one, other in zip(read_source(kept), read_source(again), strict=True):
+        np.testing.assert_array_equal(one.array, other.array)
+        np.testing.assert_array_equal(one.affine, other.affine)
+    dropped = table(clean / DROPPED)
+    assert {row["source"] for row in dropped} == {str(bad)}
+    assert len(dropped) == sum(row["source"] == str(bad) for row in rows)
 
 
 def test_the_command(images, tmp_path, capsys):
