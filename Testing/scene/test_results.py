@@ -144,11 +144,13 @@ def test_subject_names_are_written_only_if_asked_for():
 
     def subjects(**options):
         table = write(volume, verdicts_with(5, not_scored=[0]), **options).table.GetTable()
-        columns = [table.GetColumnByName(name) for name in ("NearestSubject", "NearestVolume")]
+        names = ("NearestSubject", "NearestVolume", "NearestSource")
+        columns = [table.GetColumnByName(name) for name in names]
         return [[column.GetValue(row) for row in (0, 1)] for column in columns]
 
-    assert subjects() == [["", "subject 1"], ["", "volume 1"]]
-    assert subjects(show_subjects=True) == [["", "Doe^Jane"], ["", "Doe^Jane T1"]]
+    assert subjects() == [["", "subject 1"], ["", "volume 1"], ["", "file 1"]]
+    shown = [["", "Doe^Jane"], ["", "Doe^Jane T1"], ["", "Doe^Jane.nii.gz"]]
+    assert subjects(show_subjects=True) == shown
 
 
 def test_the_plot_shows_scored_slices_and_the_thresholds_on_the_oni_axis():
