@@ -7,6 +7,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -256,11 +257,9 @@ def test_missing_jinja_is_a_sentence(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_matplotlib_leaves_the_rest(monkeypatch):
+def test_no_plotting_library_is_needed(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    text = Page(render(clean())).text
-    assert "pip install matplotlib" in text
-    assert "The numbers behind it" in text
+    assert render(clean()).count("<svg") == 2
 
 
 def test_numbers_that_are_none_are_refused():
@@ -373,6 +372,39 @@ def test_histogram_draws_what_there_is():
         {"control": {}},
         {"null": np.zeros(40), "control": {}, "statistics": np.zeros(1)},
     ):
-        svg = histogram(dataclasses.replace(result, **part))
-        assert svg.startswith("<svg")
-        assert ("none</text>" in svg) == any(not len(v) for v in part.values())
+        for width in (9.0, 4.2):
+            svg = histogram(dataclasses.replace(result, **part), width=width)
+            assert svg.startswith("<svg")
+            ElementTree.fromstring(svg)
+            assert ("none</text>" in svg) == any(not len(v) for v in part.values())
+
+
+def test_histogram_is_to_scale():
+    """The outline of a group, read back, holds the shares of its values."""
+    from MemorizationIndexLib.report.figures import LEFT, PANEL, histogram
+
+    values = np.concatenate([np.full(30, 0.1), np.full(10, 0.9)])
+    result = dataclasses.replace(
+        example((9,), pictures=False), null=values, control={}, statistics=np.array([0.9])
+    )
+    low, high = 0.1 - 0.02 * 0.8, 0.9 + 0.02 * 0.8
+    root = ElementTree.fromstring(histogram(result))
+    paths = [path.attrib for path in root.iter("{http://www.w3.org/2000/svg}path")]
+    outline = next(path["d"] for path in paths if path.get("fill") == "#9aa7b4")
+    steps = re.findall(r"V([\d.]+)H([\d.]+)", outline)
+    bottom = float(outline.split("V")[-1])
+    heights = np.array([bottom - float(height) for height, _ in steps])
+    ends = np.array([float(end) for _, end in steps])
+    full = heights.max()
+    assert full == pytest.approx(PANEL / 1.05, abs=0.1)
+    assert np.flatnonzero(heights > 1).size == 2
+    assert heights[heights > 1] == pytest.approx([full, full / 3], abs=0.1)
+    right = ends[-1]
+    for value, end in zip((0.1, 0.9), ends[heights > 1], strict=True):
+        place = LEFT + (value - low) / (high - low) * (right - LEFT)
+        assert place - 0.1 <= end <= place + (right - LEFT) / len(ends) + 0.1
+    lines = [path["d"] for path in paths if path.get("stroke-width") == "1.6"]
+    marked = {float(line[1:].split()[0]) for line in lines if "V" in line}
+    for threshold in (result.summary.suspicious_threshold, result.summary.copy_threshold):
+        place = LEFT + (threshold - low) / (high - low) * (right - LEFT)
+        assert min(abs(place - x) for x in marked) < 0.1

@@ -16,7 +16,7 @@ from subprocess import CalledProcessError
 from typing import Any
 
 MINIMUM_TORCH = "2.2"
-REPORT_PACKAGES = ("jinja2>=3.1", "matplotlib>=3.8")
+REPORT_PACKAGES = ("jinja2>=3.1",)
 REQUESTER = "MemorizationIndex"
 
 RESTART_HINT = (

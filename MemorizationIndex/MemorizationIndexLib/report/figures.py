@@ -1,10 +1,14 @@
-"""Figures as SVG text to stand inside the page."""
+"""Figures as SVG text to stand inside the page.
+
+Written by hand: importing a plotting library takes longer than all the rest of the report.
+"""
 
 from __future__ import annotations
 
-import io
-import re
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +19,37 @@ from .errors import ReportError
 from .numerals import count, significant
 
 BINS = 56
-HEIGHT = 5.0
-"""Inches."""
+POINTS = 72
+"""Per inch; lengths below are in points."""
+
+PANEL = 84
+LEFT, RIGHT, TOP, BOTTOM, GAP = 50, 9, 6, 38, 20
+TITLE, LEGEND_LINE = 16, 13
+LETTER = 4.7
+"""Width of a letter of the legend, about; browsers choose the font."""
 
 NULL_COLOR = "#9aa7b4"
 SEEN_COLOR = "#e0a458"
 UNSEEN_COLOR = "#6b5b4b"
 SCORED_COLOR = "#2a5c8c"
+LINE_COLOR = "#333c46"
+FONT = "system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Values drawn as one histogram; ``style`` is that of its outline."""
+
+    values: NDArray[np.float64]
+    style: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class _Threshold:
+    value: float
+    style: str
+    label: str
 
 
 def histogram(result: AuditResult, *, width: float = 9.0, prefix: str = "wide") -> str:
@@ -36,88 +64,74 @@ def histogram(result: AuditResult, *, width: float = 9.0, prefix: str = "wide") 
         prefix: Put before every id, so that several figures can share a page.
 
     Raises:
-        ReportError: matplotlib is missing, or a number is not finite.
+        ReportError: A number is not finite.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ReportError(
-            "the histogram needs matplotlib, which is not installed; install it with "
-            "'pip install matplotlib'"
-        ) from error
-
     seen = _controls(result, seen=True)
     unseen = _controls(result, seen=False)
     null = np.asarray(result.null, dtype=np.float64).ravel()
     scored = np.asarray(result.statistics, dtype=np.float64).ravel()
-    summary = result.summary
-    thresholds = [
-        t for t in (summary.suspicious_threshold, summary.copy_threshold) if t is not None
-    ]
-    edges = _edges([null, seen, unseen, scored, np.array(thresholds)])
-
-    style: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": prefix,
-        "font.family": "sans-serif",
-        "font.sans-serif": ["system-ui", "Segoe UI", "Helvetica", "Arial", "DejaVu Sans"],
-        "font.size": 10,
-        "hatch.linewidth": 0.7,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": "#5b6671",
-        "xtick.color": "#333c46",
-        "ytick.color": "#333c46",
-    }
-    # A wide figure has room beside the titles, where a legend covers no line.
-    place: dict[str, Any] = {"loc": "best"}
-    if width > 6:
-        place = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "ncols": 2}
-    with rc_context(style):
-        figure = Figure(figsize=(width, HEIGHT))
-        FigureCanvasSVG(figure)
-        # Margins by hand: matplotlib's layout engines draw everything twice to find them.
-        figure.subplots_adjust(
-            left=0.7 / width,
-            right=1 - 0.12 / width,
-            bottom=0.55 / HEIGHT,
-            top=1 - 0.3 / HEIGHT,
-            hspace=0.42,
-        )
-        axes = figure.subplots(3, 1, sharex=True)
-        _bars(axes[0], edges, null, None, NULL_COLOR, "")
-        _bars(axes[1], edges, seen, f"under disguises seen: {seen.size:,}", SEEN_COLOR, "////")
-        _outline(axes[1], edges, unseen, f"under disguises NOT seen: {unseen.size:,}")
-        _bars(axes[2], edges, scored, None, SCORED_COLOR, "")
-        titles = (
+    thresholds = _thresholds(result)
+    edges = _edges(
+        [null, seen, unseen, scored, np.array([threshold.value for threshold in thresholds])]
+    )
+    line = f'stroke="{LINE_COLOR}" stroke-width="0.8"'
+    hatched = f'fill="url(#{prefix}-hatch)" {line}'
+    dotted = f'fill="none" stroke="{UNSEEN_COLOR}" stroke-width="1.3" stroke-dasharray="1.5 2"'
+    panels = (
+        (
             f"Null: {count(null.size, 'slice')} against other subjects",
+            [_Group(null, f'fill="{NULL_COLOR}" {line}')],
+        ),
+        (
             f"{count(seen.size + unseen.size, 'known copy', 'known copies')}, disguised",
+            [
+                _Group(seen, hatched, f"under disguises seen: {seen.size:,}"),
+                _Group(unseen, dotted, f"under disguises NOT seen: {unseen.size:,}"),
+            ],
+        ),
+        (
             f"Your {count(scored.size, 'slice')}",
+            [_Group(scored, f'fill="{SCORED_COLOR}" {line}')],
+        ),
+    )
+    across = POINTS * width
+    # A wide figure has room for the legend beside the titles.
+    rows = 1 if width > 6 else 2
+    parts: list[str] = []
+    top = TOP
+    for number, (title, groups) in enumerate(panels):
+        groups = [group for group in groups if group.values.size]
+        legend = [("rect", group.style, group.label) for group in groups if group.label] + [
+            ("line", one.style, one.label) for one in thresholds if not number
+        ]
+        parts.append(
+            f'<text x="{LEFT}" y="{top + 11}" font-weight="bold" fill="#161c24">'
+            f"{escape(title)}</text>"
         )
-        for axis, title in zip(axes, titles, strict=True):
-            axis.set_title(title, loc="left", fontsize=10, fontweight="bold", color="#161c24")
-            axis.set_ylabel("share (%)")
-            axis.margins(x=0)
-            axis.set_ylim(bottom=0)
-            named = axis is axes[0]
-            _mark(axis, summary.suspicious_threshold, Verdict.SUSPICIOUS, (0, (5, 3)), named)
-            _mark(axis, summary.copy_threshold, Verdict.COPY, "-", named)
-            if not axis.patches:
-                axis.set_yticks([])
-                axis.text(0.5, 0.5, "none", ha="center", transform=axis.transAxes)
-            if axis.get_legend_handles_labels()[0]:
-                axis.legend(fontsize=8.5, framealpha=1, edgecolor="none", **place).set_zorder(5)
-        axes[2].set_xlabel(
-            f"{summary.statistic} (further right: more like a reference slice)",
-            loc="right",
-            parse_math=False,
-        )
-        buffer = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(buffer, format="svg", metadata=nothing, transparent=True)
-    return _embeddable(buffer.getvalue(), prefix)
+        below = top + TITLE
+        if legend and rows == 2:
+            parts += _legend(legend, across - RIGHT, below + 8, rows)
+            below += LEGEND_LINE * len(legend)
+        elif legend:
+            parts += _legend(legend, across - RIGHT, top + 9, rows)
+        parts += _panel(groups, thresholds, edges, across - RIGHT, below, last=number == 2)
+        top = below + PANEL + GAP
+    high = top - GAP + BOTTOM
+    name = f"{result.summary.statistic} (further right: more like a reference slice)"
+    parts.append(
+        f'<text x="{across - RIGHT:g}" y="{high - 5}" text-anchor="end">{escape(name)}</text>'
+    )
+    hatch = (
+        f'<defs><pattern id="{prefix}-hatch" width="6" height="6" patternUnits="userSpaceOnUse">'
+        f'<rect width="6" height="6" fill="{SEEN_COLOR}"/>'
+        f'<path d="M-1 1L1 -1M0 6L6 0M5 7L7 5" stroke="{LINE_COLOR}" stroke-width="0.7"/>'
+        "</pattern></defs>"
+    )
+    return (
+        f'<svg aria-hidden="true" focusable="false" viewBox="0 0 {across:g} {high}" '
+        f'xmlns="http://www.w3.org/2000/svg" font-family="{FONT}" font-size="10" '
+        f'fill="{LINE_COLOR}">{hatch}{"".join(parts)}</svg>'
+    )
 
 
 def histogram_in_words(result: AuditResult) -> str:
@@ -166,54 +180,101 @@ def _edges(groups: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     return np.linspace(low - room, high + room, BINS + 1)
 
 
-def _bars(axis, edges, values, label, color, hatch) -> None:  # type: ignore[no-untyped-def]
-    if values.size:
-        weights = np.full(values.size, 100 / values.size)
-        axis.hist(
-            values,
-            bins=edges,
-            weights=weights,
-            histtype="stepfilled",
-            facecolor=color,
-            edgecolor="#333c46",
-            linewidth=0.8,
-            hatch=hatch,
-            label=label,
+def _thresholds(result: AuditResult) -> list[_Threshold]:
+    summary = result.summary
+    return [
+        _Threshold(
+            value,
+            f'stroke="{css(VERDICT_COLORS[verdict])}" stroke-width="1.6"{dashes}',
+            f"{verdict.value} from {significant(value)}",
         )
-
-
-def _outline(axis, edges, values, label) -> None:  # type: ignore[no-untyped-def]
-    if values.size:
-        weights = np.full(values.size, 100 / values.size)
-        axis.hist(
-            values,
-            bins=edges,
-            weights=weights,
-            histtype="step",
-            color=UNSEEN_COLOR,
-            linewidth=1.3,
-            linestyle=":",
-            label=label,
+        for value, verdict, dashes in (
+            (summary.suspicious_threshold, Verdict.SUSPICIOUS, ' stroke-dasharray="8 5"'),
+            (summary.copy_threshold, Verdict.COPY, ""),
         )
+        if value is not None
+    ]
 
 
-def _mark(axis, threshold, verdict, dashes, named) -> None:  # type: ignore[no-untyped-def]
-    if threshold is not None:
-        axis.axvline(
-            threshold,
-            color=css(VERDICT_COLORS[verdict]),
-            linestyle=dashes,
-            linewidth=1.6,
-            label=f"{verdict.value} from {significant(threshold)}" if named else None,
+def _panel(
+    groups: Sequence[_Group],
+    thresholds: Sequence[_Threshold],
+    edges: NDArray[np.float64],
+    right: float,
+    top: float,
+    *,
+    last: bool,
+) -> list[str]:
+    """Draw histograms of shares in percent with their axes; only the last names the ticks."""
+    low, high = float(edges[0]), float(edges[-1])
+    bottom = top + PANEL
+    shares = [100 * np.histogram(group.values, edges)[0] / group.values.size for group in groups]
+    tallest = 1.05 * max((float(share.max()) for share in shares), default=1.0)
+
+    def x(value: float) -> float:
+        return LEFT + (value - low) / (high - low) * (right - LEFT)
+
+    def y(share: float) -> float:
+        return bottom - share / tallest * PANEL
+
+    parts = []
+    for group, share in zip(groups, shares, strict=True):
+        path = [f"M{x(low):.1f} {bottom}"]
+        for number, height in enumerate(share):
+            path.append(f"V{y(height):.1f}H{x(edges[number + 1]):.1f}")
+        parts.append(f'<path d="{"".join(path)}V{bottom}" {group.style}/>')
+    for one in thresholds:
+        parts.append(f'<path d="M{x(one.value):.1f} {top}V{bottom}" fill="none" {one.style}/>')
+    parts.append(f'<path d="M{LEFT} {top}V{bottom}H{right:g}" fill="none" stroke="#5b6671"/>')
+    for value in _ticks(low, high, (right - LEFT) / 75):
+        parts.append(f'<path d="M{x(value):.1f} {bottom}v3.5" stroke="#5b6671"/>')
+        if last:
+            parts.append(
+                f'<text x="{x(value):.1f}" y="{bottom + 14}" text-anchor="middle">{value:g}</text>'
+            )
+    middle = (top + bottom) / 2
+    if groups:
+        for value in _ticks(0.0, tallest, 4):
+            parts.append(
+                f'<path d="M{LEFT} {y(value):.1f}h-3.5" stroke="#5b6671"/>'
+                f'<text x="{LEFT - 6}" y="{y(value) + 3.5:.1f}" text-anchor="end">{value:g}</text>'
+            )
+    else:
+        parts.append(
+            f'<text x="{(LEFT + right) / 2:.1f}" y="{middle}" text-anchor="middle">none</text>'
         )
+    parts.append(
+        f'<text transform="translate(11 {middle}) rotate(-90)" text-anchor="middle">'
+        "share (%)</text>"
+    )
+    return parts
 
 
-def _embeddable(svg: str, prefix: str) -> str:
-    """Strip what only a file needs and make every id unique on the page."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
-    svg = svg.replace("url(#", f"url(#{prefix}-").replace('href="#', f'href="#{prefix}-')
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    return svg.replace("<svg", '<svg aria-hidden="true" focusable="false"', 1)
+def _legend(
+    entries: Sequence[tuple[str, str, str]], right: float, top: float, rows: int
+) -> list[str]:
+    """Draw entries of (shape, style, label) that end at the right: beside or below each other."""
+    parts = []
+    for shape, style, label in reversed(entries) if rows == 1 else entries:
+        left = right - LETTER * len(label)
+        if shape == "rect":
+            parts.append(f'<rect x="{left - 24:.1f}" y="{top - 7}" width="20" height="8" {style}/>')
+        else:
+            parts.append(f'<path d="M{left - 24:.1f} {top - 3}h20" fill="none" {style}/>')
+        parts.append(f'<text x="{left:.1f}" y="{top}" font-size="8.5">{escape(label)}</text>')
+        if rows == 1:
+            right = left - 36
+        else:
+            top += LEGEND_LINE
+    return parts
+
+
+def _ticks(low: float, high: float, most: float) -> list[float]:
+    """Return round numbers within a range, about ``most`` of them."""
+    rough = (high - low) / max(most, 1.0)
+    scale = 10.0 ** math.floor(math.log10(rough))
+    step = next(scale * factor for factor in (1.0, 2.0, 5.0, 10.0) if scale * factor >= rough)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    # A multiple of the step, rounded to its digits, prints without rounding errors.
+    digits = max(0, -math.floor(math.log10(step)))
+    return [round(number * step, digits) + 0.0 for number in range(first, last + 1)]
