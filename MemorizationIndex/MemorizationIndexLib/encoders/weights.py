@@ -32,6 +32,7 @@ from MemorizationIndexLib.encoders.folders import data_folder
 
 if TYPE_CHECKING:
     from requests import Response, Session
+    from requests.adapters import HTTPAdapter
 
 WEIGHTS_VARIABLE = "MEMORIZATION_INDEX_WEIGHTS"
 FILE_NAME = "MRI_CORE_vitb.pth"
@@ -51,6 +52,9 @@ TIMEOUT = (15.0, 60.0)
 
 ATTEMPTS = 5
 """Connections in a row that may break without bringing a byte."""
+
+BY_HAND = "register it with `memorization-index weights --file PATH`"
+"""What messages say of a file that was fetched otherwise; the panel names its button instead."""
 
 CHUNK = 1 << 17
 MOST_HTML = 1 << 20
@@ -286,6 +290,7 @@ def _download(
     fruitless = 0
     with requests.Session() as session:
         session.headers["Accept-Encoding"] = "identity"
+        session.mount("https://", _system_trust())
         while True:
             before = part.stat().st_size if part.is_file() else 0
             try:
@@ -309,6 +314,29 @@ def _download(
                     "it with `memorization-index weights --file PATH`."
                 )
             _wait(min(0.2 * 2**fruitless, 5.0), stop)
+
+
+def _system_trust() -> HTTPAdapter:
+    """Return what lets requests trust the certificates of the system besides its own.
+
+    A proxy that inspects TLS signs with a certificate that the site has put into the system's
+    store (Windows) or names in ``SSL_CERT_FILE``; requests by itself looks at neither, only at
+    ``REQUESTS_CA_BUNDLE`` and ``CURL_CA_BUNDLE``.
+    """
+    import ssl
+
+    from requests.adapters import HTTPAdapter
+
+    context = ssl.create_default_context()
+
+    class SystemTrust(HTTPAdapter):
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            super().init_poolmanager(*args, ssl_context=context, **kwargs)
+
+        def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+            return super().proxy_manager_for(proxy, ssl_context=context, **kwargs)
+
+    return SystemTrust()
 
 
 def _fetch_once(
@@ -530,7 +558,7 @@ def _in_words(error: Exception) -> str:
     import requests
 
     for kind, words in (
-        (requests.exceptions.ProxyError, "the proxy cannot be reached"),
+        (requests.exceptions.ProxyError, "the proxy cannot be reached, or refuses"),
         (requests.exceptions.SSLError, "the certificate cannot be checked"),
         (requests.ConnectTimeout, "no connection in time"),
         (requests.ReadTimeout, "no data in time"),

@@ -195,8 +195,11 @@ class SetupSection:
             self._run(job, self._on_weights)
 
     def _on_weights(self, _job: Job, outcome: Outcome) -> None:
+        from ..encoders.weights import BY_HAND
+
         finished = outcome.kind == "finished"
         text = str(outcome.returned.get("sentence")) if finished else outcome.message
+        text = text.replace(BY_HAND, _("choose “Use a weights file…” in Advanced, Weights"))
         quiet = finished or outcome.kind == "cancelled"
         self._say("information" if quiet else "error", text)
 
