@@ -404,6 +404,110 @@ def test_the_worker_ends_when_standard_input_closes(tmp_path):
     process.stdout.close()
 
 
+def test_standard_input_is_out_of_the_way_of_libraries(tmp_path):
+    """On Windows a library that looks at standard input would wait behind the pending read."""
+    prelude = (
+        "import os, sys\n"
+        "from MemorizationIndexLib import worker\n"
+        "worker.JOBS['look'] = lambda *_: {'read': os.read(0, 1).decode(), "
+        "'same': os.path.sameopenfile(0, os.open(os.devnull, os.O_RDONLY))}"
+    )
+    messages, status, err = work(tmp_path / "job", {"kind": "look"}, prelude=prelude)
+    assert status == 0, err
+    assert messages[-1]["read"] == "" and messages[-1]["same"] is True
+
+
+def test_two_runs_in_one_folder_do_not_disturb_each_other(tmp_path):
+    prelude = (
+        "import time\n"
+        "from pathlib import Path\n"
+        "from MemorizationIndexLib import worker\n"
+        "def slow(job, folder, reporter):\n"
+        "    (folder / 'begun').touch()\n"
+        "    until = time.monotonic() + 60\n"
+        "    while not (folder / 'go on').exists() and time.monotonic() < until:\n"
+        "        time.sleep(0.01)\n"
+        "    return {}\n"
+        "worker.JOBS['slow'] = slow"
+    )
+    folder, ended = tmp_path / "job", []
+    first = threading.Thread(
+        target=lambda: ended.append(work(folder, {"kind": "slow"}, prelude=prelude))
+    )
+    first.start()
+    until = time.monotonic() + 60
+    while not (folder / "begun").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    messages, status, _ = work(folder, {"kind": "slow"}, prelude=prelude)
+    assert status == 1 and "Another run is at work" in messages[-1]["message"]
+    assert messages[-1]["unexpected"] is False
+    (folder / "go on").touch()
+    first.join(60)
+    assert ended[0][1] == 0 and ended[0][0][-1]["type"] == "finished"
+    messages, status, _ = work(folder, {"kind": "slow"}, prelude=prelude)
+    assert status == 0, "the folder is free again"
+
+
+def test_phantoms_are_not_taken_away_from_another_run(tmp_path):
+    from MemorizationIndexLib.locking import held
+
+    place = tmp_path / "demo"
+    place.mkdir()
+    (place / "of the other").touch()
+    with held(tmp_path / "demo.lock"), pytest.raises(worker.WorkerError, match="Another run"):
+        told_by({"kind": "demo", "folder": str(place)}, tmp_path)
+    assert (place / "of the other").exists()
+
+
+def test_the_worker_ends_when_nobody_listens(tmp_path):
+    (tmp_path / "job.json").write_text('{"kind": "slow"}')
+    code = (
+        "import time\nfrom MemorizationIndexLib import worker\n"
+        "worker.HEARTBEAT = 0.05\n"
+        "worker.JOBS['slow'] = lambda *_: time.sleep(60)\n"
+        f"worker.main([{str(tmp_path)!r}])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=LIBRARY, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert json.loads(process.stdout.readline())["type"] == "started"
+    process.stdout.close()
+    assert process.wait(timeout=20) == 1
+    process.stdin.close()
+
+
+def test_a_failure_is_told_though_nobody_reads_the_complaints(tmp_path):
+    prelude = (
+        "import os\n"
+        "from MemorizationIndexLib import worker\n"
+        "def fail(*_):\n"
+        "    read, write = os.pipe(); os.close(read); os.dup2(write, 2)\n"
+        "    raise worker.WorkerError('It fails.')\n"
+        "worker.JOBS['fail'] = fail"
+    )
+    messages, status, _ = work(tmp_path / "job", {"kind": "fail"}, prelude=prelude)
+    assert status == 1 and messages[-1]["message"] == "It fails."
+
+
+def test_thousands_of_refused_inputs_pass_as_one_message(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from MemorizationIndexLib import cohort
+
+    refused = [(f"/a/long/path/to/{number}.dcm", "it is damaged " * 20) for number in range(9000)]
+    facts = SimpleNamespace(refused=refused, warnings=[])
+    built = SimpleNamespace(path="x", facts=facts)
+    monkeypatch.setattr(cohort, "build_cohort", lambda *_, **__: built)
+    stream = io.StringIO()
+    returned = worker.build(
+        {"kind": "build", "inputs": [], "path": "x", "encoder": "builtin"},
+        tmp_path,
+        worker.Reporter(stream),
+    )
+    assert len(json.dumps(returned)) < 100_000
+    assert len(returned["refused"]) == 101 and returned["refused"][-1] == "and 8900 more"
+
+
 @pytest.mark.parametrize(
     ("job", "words"),
     [
@@ -456,7 +560,8 @@ def test_the_check_runs_a_real_computation(tmp_path):
     ("error", "words", "unexpected"),
     [
         (MemoryError(), "not enough memory", False),
-        (OSError(28, "No space left on device", "/x"), "No space left on device (/x)", False),
+        (OSError(28, "No space left on device", "/x"), "device (/x); free some space", False),
+        (OSError(13, "Permission denied", "/x"), "Permission denied (/x).", False),
         (KeyError("x"), "KeyError", True),
         (ModuleNotFoundError("No module named 'torch'", name="torch"), "Setup", False),
     ],

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -219,8 +221,12 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.replace(folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:
+            # A full disk: NumPy tells neither where nor, but for counts of numbers, what.
+            number = error.errno or errno.ENOSPC
+            raise OSError(number, os.strerror(number), str(folder.parent)) from error
         raise
 
 

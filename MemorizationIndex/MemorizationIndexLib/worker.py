@@ -14,12 +14,15 @@ JSON object a line; each has a ``type``:
 =============  ===============================================================================
 
 Everything else that a library prints goes to standard error. The worker ends by itself when
-standard input closes or, where the system tells, when the process that started it is gone.
+standard input closes or, where the system tells, when the process that started it is gone. One
+worker at a time works in a folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -27,10 +30,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from .locking import HeldError, held
 from .progress import Progress
 from .version import __version__
 
@@ -44,12 +48,20 @@ HEARTBEAT = 2.0
 PROGRESS_EVERY = 0.1
 """Seconds between two reports of the same stage; a faster one would only fill the pipe."""
 
+MOST_REFUSED = 100
+"""Refused inputs that are named; a line of thousands would not pass as one message."""
+
 JOB_FILE = "job.json"
+LOCK_FILE = "worker.lock"
 SUBJECT_RULE = "by DICOM patient or name of the volume"
 RESULT_FOLDER = "result"
 VOLUME_FOLDER = "volumes"
 
 Job = dict[str, Any]
+
+
+class WorkerError(ValueError):
+    """A job cannot be done; the message is one sentence: what is wrong, where, what to do."""
 
 
 class Reporter:
@@ -129,7 +141,7 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     """
     from .audit import AuditOptions, score_volumes
     from .cohort import load_cohort
-    from .cohort.building import expected_slices
+    from .cohort.building import expected_slices, nothing_left
     from .exchange import read_volumes, write_result
     from .findings import FLAGGED
     from .images.volume import ImageError
@@ -176,7 +188,7 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
         write_result(join(results, cohort), folder / partial)
         reporter.say("volume", name=volume.name, folder=partial)
     if not results:
-        raise ImageError("; ".join(why for _name, why in refused))
+        raise ImageError(nothing_left(refused))
     result = join(results, cohort)
     if any(row.verdict in FLAGGED for row in result.slices):
         result = verify_result(
@@ -252,7 +264,9 @@ def build(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
             volumes, job["path"], options=options, progress=reporter.told
         )
     facts = cohort.facts
-    refused = [f"{path}: {why}" for path, why in facts.refused]
+    refused = [f"{path}: {why}" for path, why in facts.refused[:MOST_REFUSED]]
+    if len(facts.refused) > MOST_REFUSED:
+        refused.append(f"and {len(facts.refused) - MOST_REFUSED} more")
     return {"path": str(cohort.path), "warnings": list(facts.warnings), "refused": refused}
 
 
@@ -266,6 +280,13 @@ def demo(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     ``numbers`` may name other numbers than ``phantoms.write_phantom_cohort`` has by default, and
     ``input_size`` another size for the encoder.
     """
+    place = Path(job["folder"])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(place.with_name(f"{place.name}.lock"), place):
+        return _make_demo(job, place, reporter)
+
+
+def _make_demo(job: Job, place: Path, reporter: Reporter) -> dict[str, Any]:
     from .cohort import build_cohort
     from .cohort.building import CohortOptions
     from .encoders.registry import BUILTIN
@@ -273,7 +294,6 @@ def demo(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
     from .images import find_images, read_source
     from .phantoms import write_phantom_cohort, write_synthetic_volume
 
-    place = Path(job["folder"])
     shutil.rmtree(place, ignore_errors=True)
     reporter.progress("Making phantoms", 0, 0, "")
     numbers = job.get("numbers", {})
@@ -317,9 +337,12 @@ def run(folder: Path, stream: TextIO) -> int:
     threading.Thread(target=_stay_alive, args=(reporter, ended), daemon=True).start()
     try:
         job = json.loads((folder / JOB_FILE).read_text(encoding="utf-8"))
-        returned = JOBS[job["kind"]](job, folder, reporter)
+        with _alone(folder / LOCK_FILE, folder):
+            returned = JOBS[job["kind"]](job, folder, reporter)
     except Exception as error:
-        traceback.print_exc()
+        # Standard error may be closed: the message matters more.
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
         message, unexpected = explain(error)
         reporter.say("failed", message=message, unexpected=unexpected)
         return 1
@@ -327,6 +350,17 @@ def run(folder: Path, stream: TextIO) -> int:
         ended.set()
     reporter.say("finished", **returned)
     return 0
+
+
+@contextlib.contextmanager
+def _alone(lock: Path, folder: Path) -> Iterator[None]:
+    try:
+        with held(lock):
+            yield
+    except HeldError:
+        raise WorkerError(
+            f"Another run is at work in {folder}; wait until it has ended, then try again."
+        ) from None
 
 
 def explain(error: BaseException) -> tuple[str, bool]:
@@ -344,7 +378,9 @@ def explain(error: BaseException) -> tuple[str, bool]:
         return "There is not enough memory; close other programs or audit fewer volumes.", False
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
-        return f"A file cannot be read or written: {error.strerror or text}{where}.", False
+        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+        what = "; free some space there and try again" if full else ""
+        return f"A file cannot be read or written: {error.strerror or text}{where}{what}.", False
     if isinstance(error, ValueError) and type(error) is not ValueError:
         # The library's own errors: each room raises its subclass with a sentence for people.
         return text, False
@@ -374,9 +410,21 @@ def _stay_alive(reporter: Reporter, ended: threading.Event) -> None:
 
 
 def _end_with_standard_input() -> None:
-    # The pipe closes when the program that started the worker ends, however it ends.
+    """End when standard input closes: the program that started the worker is gone.
+
+    The pipe is moved away from standard input first. On Windows, a library that looks at standard
+    input while it is loaded would wait for ever behind the pending read (numpy/numpy#24290).
+    """
+    pipe = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+
+
+def _end_with(pipe: int) -> None:
     try:
-        while os.read(0, 4096):
+        while os.read(pipe, 4096):
             pass
     except OSError:
         pass
@@ -392,7 +440,7 @@ def main(arguments: list[str] | None = None) -> int:
     # A library that prints must not break the messages: only this stream leads to the old stdout.
     stream = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
     os.dup2(2, 1)
-    threading.Thread(target=_end_with_standard_input, daemon=True).start()
+    _end_with_standard_input()
     return run(Path(arguments[0]), stream)
 
 
