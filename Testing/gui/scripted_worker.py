@@ -1,8 +1,8 @@
 """A worker that does what its job says, step by step, to play every kind of ending.
 
 Steps: ``say`` (a message), ``raw`` (bytes as latin-1), ``complain`` (a line on standard error),
-``sleep`` (seconds), ``ignore termination``, ``wait`` (until a file appears), ``exit`` (a status),
-``kill`` (a signal to itself).
+``flood`` (a text and how often, on standard error), ``sleep`` (seconds), ``ignore termination``,
+``wait`` (until a file appears), ``exit`` (a status), ``kill`` (a signal to itself).
 """
 
 import json
@@ -33,6 +33,10 @@ def main(folder):
             out.flush()
         elif kind == "complain":
             print(value, file=sys.stderr, flush=True)
+        elif kind == "flood":
+            text, count = value
+            for _ in range(count):
+                os.write(2, text.encode())
         elif kind == "pid":
             Path(value).write_text(str(os.getpid()))
             out.write(json.dumps({"type": "started", "pid": os.getpid()}).encode() + b"\n")

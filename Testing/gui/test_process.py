@@ -90,6 +90,66 @@ def test_undecodable_output_is_logged_and_does_not_break_the_messages(start, sli
     assert "Warnung f�r M�ller" in worker.log and "a warning" in worker.log
 
 
+@pytest.mark.parametrize("text", ["x" * 65536, "x" * 4095 + "\n", "\r 42 %" * 8192])
+def test_a_flood_of_complaints_neither_stops_the_worker_nor_fills_the_memory(
+    start, slicer_app, text
+):
+    steps = [
+        ["flood", [text, 50_000_000 // len(text)]],
+        ["say", {"type": "finished"}],
+        ["complain", "the last word"],
+        ["exit", 0],
+    ]
+    worker, listener = start(steps)
+    began = time.process_time()
+    assert slicer_app.wait(60, lambda: bool(listener.outcomes))
+    assert listener.outcomes[0].kind == "finished"
+    assert time.process_time() - began < 15
+    assert worker.log[-1].endswith("the last word")
+    assert sum(map(len, worker.log)) < 5_000_000 and len(worker._errors) < 100_000
+
+
+def test_what_is_printed_between_messages_is_logged_in_short(start, slicer_app):
+    steps = [
+        ["say", {"type": "progress", "done": 1}],
+        ["raw", "x" * 3_000_000 + "\n"],
+        ["raw", '{"type": 3}\n[]\nnull\n{"no": "type"}\n\n'],
+        ["say", {"type": "progress", "done": 2}],
+        ["raw", "y" * 900_000 + "\n"],
+        ["say", {"type": "finished"}],
+        ["exit", 0],
+    ]
+    worker, listener = start(steps)
+    assert slicer_app.wait(30, lambda: bool(listener.outcomes))
+    assert [m.get("done") for m in listener.messages] == [1, 2, None]
+    assert listener.outcomes[0].kind == "finished"
+    assert '{"type": 3}' in worker.log and max(map(len, worker.log)) <= 2003
+
+
+def test_a_worker_that_lives_but_does_not_go_on_is_told(slicer_app, tmp_path, monkeypatch):
+    from MemorizationIndexLib.gui import process
+
+    monkeypatch.setattr(process, "STALLED_AFTER", 0.5)
+    monkeypatch.setattr(
+        process, "worker_command", lambda folder: [sys.executable, str(WORKER), str(folder)]
+    )
+    stalls, listener = [], Listener()
+    steps = [["say", {"type": "progress", "done": 1}]]
+    steps += [["say", {"type": "alive"}], ["sleep", 0.1]] * 300
+    worker = process.WorkerProcess(
+        tmp_path / "job",
+        {"kind": "scripted", "steps": steps},
+        on_message=listener.messages.append,
+        on_end=listener.outcomes.append,
+        on_silence=listener.silences.append,
+        on_stall=stalls.append,
+    )
+    worker.start()
+    assert slicer_app.wait(20, lambda: bool(stalls))
+    assert stalls[0] > 0.5 and listener.silences == []
+    worker.stop()
+
+
 def test_a_failure_is_told_in_its_own_words(start, slicer_app):
     message = {"type": "failed", "message": "No cohort there.", "unexpected": False}
     _, listener = start([["say", message], ["exit", 1]])

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Progress:
         total: How much there is; 0 where unknown.
         unit: What is counted.
         seconds_left: An estimate; None where there is too little to go by.
+        seconds_stalled: For how long nothing new was told; 0 while all goes on.
     """
 
     stage: str
@@ -37,6 +38,7 @@ class Progress:
     total: int
     unit: str
     seconds_left: float | None
+    seconds_stalled: float = 0.0
 
 
 def _nothing(*_: Any) -> None:
@@ -82,6 +84,7 @@ class Job:
         self.on_silence: Callable[[float], None] = _nothing
         self.on_end: Callable[[Outcome], None] = _nothing
         self._time_left = TimeLeft()
+        self._progress = Progress("", 0, 0, "", None)
         self._volumes = volumes
         self.folder = Path(
             tempfile.mkdtemp(prefix="MemorizationIndex", dir=slicer.app.temporaryPath)
@@ -92,6 +95,7 @@ class Job:
             on_message=self._on_message,
             on_end=self._on_end,
             on_silence=lambda seconds: self.on_silence(seconds),
+            on_stall=self._on_stall,
         )
 
     @property
@@ -149,12 +153,18 @@ class Job:
             stage, done = str(message["stage"]), int(message["done"])
             total = int(message.get("total") or 0)
             left = self._time_left.update(time.monotonic(), stage, done, total)
-            self.on_progress(Progress(stage, done, total, str(message.get("unit", "")), left))
+            self._progress = Progress(stage, done, total, str(message.get("unit", "")), left)
+            self.on_progress(self._progress)
         elif kind == "note":
             self.on_note(str(message["text"]))
         elif kind == "volume" and self._read(str(message["folder"])):
             assert self.result is not None
             self.on_volume(self.result)
+
+    def _on_stall(self, seconds: float) -> None:
+        # What was estimated from an older pace holds no longer.
+        if self._progress.stage:
+            self.on_progress(replace(self._progress, seconds_left=None, seconds_stalled=seconds))
 
     def _read(self, folder: str) -> bool:
         try:

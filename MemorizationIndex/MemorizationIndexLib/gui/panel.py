@@ -555,8 +555,11 @@ def _nothing(*_a: Any) -> None:
 
 def progress_in_words(progress: Progress) -> str:
     """Return progress as a sentence: "Encoding: 34 of 160 slices, about 1 min left"."""
+    stalled = ""
+    if progress.seconds_stalled:
+        stalled = f", nothing new for {duration_in_words(progress.seconds_stalled)}"
     if progress.total <= 0:
-        return f"{progress.stage}…"
+        return f"{progress.stage}…{stalled}"
     done, total = progress.done, progress.total
     if progress.unit == "bytes":
         amount = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
@@ -565,7 +568,7 @@ def progress_in_words(progress: Progress) -> str:
     left = ""
     if progress.seconds_left is not None and done < total:
         left = f", {duration_in_words(progress.seconds_left)} left"
-    return f"{progress.stage}: {amount}{left}"
+    return f"{progress.stage}: {amount}{left}{stalled}"
 
 
 def _known_device() -> str:

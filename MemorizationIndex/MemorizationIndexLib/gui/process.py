@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,15 @@ KILL_AFTER = 3.0
 SILENT_AFTER = 20.0
 """Seconds without a sign of life after which the user is told; the worker sends one every 2."""
 
+STALLED_AFTER = 60.0
+"""Seconds without news, though not without signs of life, after which the user is told."""
+
 MOST_LOG_LINES = 2000
+MOST_LINE = 2000
+"""Characters of a line in the log; the middle of a longer one is left out."""
+
+MOST_PENDING = 1 << 16
+"""Bytes of standard error without a line end that are kept; more become a line."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +80,9 @@ class WorkerProcess:
         job: What to do; see ``worker.JOBS``.
         on_message: Called with each message but signs of life.
         on_end: Called once, with how it ended, when the process is gone.
-        on_silence: Called with the seconds of silence, once a second while it lasts, and with 0
+        on_silence: Called with the seconds of silence, twice a second while it lasts, and with 0
             when it is over.
+        on_stall: Called with the seconds without a message but signs of life, twice a second.
     """
 
     def __init__(
@@ -84,11 +93,13 @@ class WorkerProcess:
         on_message: Callable[[dict[str, Any]], None],
         on_end: Callable[[Outcome], None],
         on_silence: Callable[[float], None] | None = None,
+        on_stall: Callable[[float], None] | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.log: list[str] = []
         self._job = job
-        self._on_message, self._on_end, self._on_silence = on_message, on_end, on_silence
+        self._on_message, self._on_end = on_message, on_end
+        self._on_silence, self._on_stall = on_silence, on_stall
         self._reader = LineReader()
         self._errors = b""
         self._last: Outcome | None = None
@@ -96,7 +107,7 @@ class WorkerProcess:
         self._started = self._ended = False
         self._pid = 0
         self._silent = False
-        self._heard = time.monotonic()
+        self._heard = self._told = time.monotonic()
         self._process: Any = None
         self._watch: Any = None
         self._kill_at: float | None = None
@@ -126,7 +137,7 @@ class WorkerProcess:
         self._watch.interval = 500
         self._watch.connect("timeout()", self._look)
         self._watch.start()
-        self._heard = time.monotonic()
+        self._heard = self._told = time.monotonic()
         program, *arguments = worker_command(self.folder)
         process.start(program, arguments)
 
@@ -144,7 +155,7 @@ class WorkerProcess:
         if not self.running:
             return
         self._on_message, self._on_end = _nothing, _nothing
-        self._on_silence = None
+        self._on_silence = self._on_stall = None
         self._cancelled = True
         self._kill()
         self._process.waitForFinished(5000)
@@ -184,15 +195,19 @@ class WorkerProcess:
                 "failed", str(message.get("message")), unexpected=bool(message.get("unexpected"))
             )
         if kind != "alive":
+            self._told = time.monotonic()
             self._on_message(message)
 
     def _read_errors(self) -> None:
         self._errors += _bytes(self._process.readAllStandardError())
         *lines, self._errors = self._errors.split(b"\n")
+        if len(self._errors) > MOST_PENDING:
+            # A progress bar writes one endless line.
+            lines, self._errors = [*lines, self._errors], b""
         self._keep(line.decode("utf-8", "replace").rstrip() for line in lines)
 
-    def _keep(self, lines: Any) -> None:
-        self.log.extend(lines)
+    def _keep(self, lines: Iterable[str]) -> None:
+        self.log.extend(map(_short, lines))
         del self.log[:-MOST_LOG_LINES]
 
     def _look(self) -> None:
@@ -202,6 +217,9 @@ class WorkerProcess:
         if self._kill_at is not None and now > self._kill_at:
             self._kill_at = now + KILL_AFTER
             self._kill()
+        stall = now - self._told
+        if stall > STALLED_AFTER and self._on_stall is not None:
+            self._on_stall(stall)
         silence = now - self._heard
         if silence > SILENT_AFTER:
             self._silent = True
@@ -256,6 +274,13 @@ class WorkerProcess:
 
 def _nothing(_: Any) -> None:
     pass
+
+
+def _short(line: str) -> str:
+    # What a terminal would show of a progress bar; the ends of what is too long.
+    line = line.rstrip("\r").rpartition("\r")[2]
+    half = MOST_LINE // 2
+    return line if len(line) <= MOST_LINE else f"{line[:half]} … {line[-half:]}"
 
 
 def _environment() -> Any:
