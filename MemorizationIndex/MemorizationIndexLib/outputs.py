@@ -44,6 +44,8 @@ def prepare_outputs(folder: str | Path) -> Path:
 def prepared_outputs(folder: str | Path) -> Iterator[Path]:
     """Make the folder before the work; where the work fails, leave no new empty folder behind.
 
+    Empty folders that the work made inside go too.
+
     Raises:
         OutputError: The folder cannot be made or written.
     """
@@ -52,10 +54,12 @@ def prepared_outputs(folder: str | Path) -> Iterator[Path]:
     try:
         yield prepare_outputs(folder)
     except BaseException:
-        # The first that is not empty holds something of somebody: it and those above stay.
-        with contextlib.suppress(OSError):
-            for one in made:
-                one.rmdir()
+        inside = sorted(folder.rglob("*"), reverse=True) if made and folder.is_dir() else []
+        for one in (*inside, *made):
+            # What is not empty holds something of somebody: it and those above stay.
+            if one.is_dir():
+                with contextlib.suppress(OSError):
+                    one.rmdir()
         raise
 
 

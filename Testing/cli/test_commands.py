@@ -248,7 +248,15 @@ def test_wrong_arguments_end_with_two(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert "usage: memorization-index" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "usage: memorization-index" in said
+    assert said.endswith("--help' explains.\n")
+
+
+def test_an_option_without_its_partner_is_not_passed_over(capsys):
+    for option, partner in (("--yes", "--fetch"), ("--forget", "--remove")):
+        assert main(["weights", option]) == 2
+        one_sentence(capsys, option, f"only with {partner}")
 
 
 @pytest.mark.parametrize(
@@ -335,6 +343,7 @@ def test_a_run_that_fails_leaves_no_empty_folder(small_audit, tmp_path, capsys):
     assert not (tmp_path / "a").exists()
     assert score(tmp_path / "none.nii", small_audit.cohort, out) == 2
     assert main(["duplicates", str(tmp_path / "none.nii"), "--out", str(out)]) == 2
+    assert main(["evaluate", str(small_audit.reference), "--out", str(out)]) == 2
     assert not (tmp_path / "a").exists()
     out.parent.mkdir()
     (out.parent / "thesis.txt").write_text("precious")

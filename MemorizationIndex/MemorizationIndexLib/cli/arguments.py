@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 from MemorizationIndexLib.cli import commands, evaluate
 from MemorizationIndexLib.encoders.registry import AUTO
@@ -99,9 +101,17 @@ example:
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Ends a complaint about arguments with where to read on."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, f"{self.prog}: error: {message}; '{self.prog} --help' explains.\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser; the chosen command is in ``run``."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="memorization-index",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -208,8 +208,12 @@ def demo(given: argparse.Namespace) -> int:
 def weights(given: argparse.Namespace) -> int:
     """Show, fetch, register or remove the weights of MRI-CORE."""
     from MemorizationIndexLib.encoders import weights as store
+    from MemorizationIndexLib.encoders.encoder import EncoderError
     from MemorizationIndexLib.progress import Progress
 
+    for option, partner in (("yes", "fetch"), ("forget", "remove")):
+        if getattr(given, option) and not getattr(given, partner):
+            raise EncoderError(f"--{option} does something only with --{partner}: give both.")
     if given.fetch:
         with progress_bars(given.quiet) as progress:
             state = store.fetch_weights(

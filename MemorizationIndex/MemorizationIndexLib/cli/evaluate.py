@@ -14,8 +14,13 @@ def evaluate(given: argparse.Namespace) -> int:
     """Run the experiment and write its tables and figures."""
     from MemorizationIndexLib.evaluation.experiment import ExperimentOptions, run_experiment
     from MemorizationIndexLib.evaluation.writing import write_evaluation
+    from MemorizationIndexLib.outputs import prepared_outputs
 
-    with said_warnings(), progress_bars(given.quiet) as progress:
+    with (
+        prepared_outputs(given.out),
+        said_warnings(),
+        progress_bars(given.quiet) as progress,
+    ):
         experiment = run_experiment(
             given.data,
             given.out,
