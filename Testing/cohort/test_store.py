@@ -225,6 +225,15 @@ def test_the_ending_may_be_left_out(copy):
             store.cohort_path(name)
 
 
+def test_a_folder_of_images_of_the_same_name_is_not_in_the_way(copy):
+    images = copy.with_suffix("")
+    images.mkdir()
+    assert load_cohort(images).path == copy
+    shutil.rmtree(copy)
+    with pytest.raises(CohortError, match="give the folder NAME.micohort that a build made"):
+        load_cohort(images)
+
+
 def test_searching_for_images_passes_cohorts_by():
     assert finding._COHORT == store.SUFFIX
 

@@ -194,16 +194,21 @@ def load_cohort(path: str | Path) -> Cohort:
     """
     path = Path(path)
     try:
-        if not path.exists():
-            _recover(cohort_path(path))
-            if not cohort_path(path).exists():
+        if not (path / INDEX).is_file():
+            # NAME itself may be the folder of images that NAME.micohort was built from.
+            whole = cohort_path(path)
+            _recover(whole)
+            if not path.exists() and not whole.exists():
                 raise CohortError(f"There is no cohort at {path}: build one, or check the path.")
-            path = cohort_path(path)
+            path = whole if whole.exists() else path
     except OSError as error:
         raise CohortError(f"The cohort {path} cannot be read: {error.strerror}.") from error
     index = path / INDEX
     if not index.is_file():
-        raise CohortError(f"{path} is not a cohort: it has no {INDEX}.")
+        raise CohortError(
+            f"{path} is not a cohort: it has no {INDEX}; give the folder NAME{SUFFIX} that a build "
+            "made."
+        )
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
         checksum = content.pop("sha256")
