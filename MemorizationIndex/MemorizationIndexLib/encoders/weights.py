@@ -117,7 +117,7 @@ class WeightsState:
         return (
             f"MRI-CORE's weights are not on this machine{begun}; get them with "
             f"`memorization-index weights --fetch`, or with a browser from {self.file_page} and "
-            "`--file PATH`."
+            "`memorization-index weights --file PATH`."
         )
 
 
