@@ -288,6 +288,10 @@ def test_the_command(images, tmp_path, capsys):
     assert "Kept:    3 slices in 3 files" in capsys.readouterr().out
     assert main(["curate", str(results), "--to", clean]) == 2
     assert "not an empty folder" in capsys.readouterr().err
+    everything = "copy,suspicious,no-evidence,not-scored"
+    arguments = ["curate", str(results), "--to", str(tmp_path / "none"), "--drop", everything]
+    assert main(arguments) == 0
+    assert "Kept:    nothing" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["curate", str(results), "--to", clean, "--drop", "copies"])
     assert "not a list of verdicts" in capsys.readouterr().err

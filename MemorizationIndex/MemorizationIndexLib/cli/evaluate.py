@@ -65,7 +65,10 @@ def curate(given: argparse.Namespace) -> int:
             if found.dropped_innocent
             else ""
         )
-        print(f"Kept:    {found.kept} slices in {found.files} files: {found.folder}")
+        if found.kept:
+            print(f"Kept:    {found.kept} slices in {found.files} files: {found.folder}")
+        else:
+            print(f"Kept:    nothing, so {found.folder} holds no image")
         print(f"Dropped: {found.dropped} slices{more}; see {found.folder / curation.DROPPED}")
     return 0
 
