@@ -36,7 +36,7 @@ def main(folder):
         elif kind == "flood":
             text, count = value
             for _ in range(count):
-                os.write(2, text.encode())
+                os.write(2, text.encode("latin-1"))
         elif kind == "pid":
             Path(value).write_text(str(os.getpid()))
             out.write(json.dumps({"type": "started", "pid": os.getpid()}).encode() + b"\n")

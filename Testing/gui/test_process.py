@@ -80,6 +80,7 @@ def test_signs_of_life_are_not_passed_on(start, slicer_app):
 def test_undecodable_output_is_logged_and_does_not_break_the_messages(start, slicer_app):
     steps = [
         ["raw", "Warnung f\xfcr M\xfcller\n"],
+        ["flood", ["\xc4rger\n", 1]],
         ["complain", "a warning"],
         ["say", {"type": "finished"}],
         ["exit", 0],
@@ -87,7 +88,28 @@ def test_undecodable_output_is_logged_and_does_not_break_the_messages(start, sli
     worker, listener = start(steps)
     assert slicer_app.wait(20, lambda: bool(listener.outcomes))
     assert listener.outcomes[0].kind == "finished"
-    assert "Warnung f�r M�ller" in worker.log and "a warning" in worker.log
+    assert "Warnung f�r M�ller" in worker.log
+    assert "�rger" in worker.log and "a warning" in worker.log
+
+
+def test_the_child_speaks_utf8_whatever_the_locale(slicer_app, tmp_path, monkeypatch):
+    """SLICER.md 7.18: a German Windows speaks another code page."""
+    from MemorizationIndexLib.gui import process
+
+    for name, value in (("PYTHONUTF8", "0"), ("PYTHONIOENCODING", "ascii"), ("LC_ALL", "C")):
+        monkeypatch.setenv(name, value)
+    code = "import sys; print('Müller 患者', sys.flags.utf8_mode)"
+    monkeypatch.setattr(process, "worker_command", lambda _: [sys.executable, "-c", code])
+    listener = Listener()
+    worker = process.WorkerProcess(
+        tmp_path / "job",
+        {"kind": "x"},
+        on_message=listener.messages.append,
+        on_end=listener.outcomes.append,
+    )
+    worker.start()
+    assert slicer_app.wait(20, lambda: bool(listener.outcomes))
+    assert "Müller 患者 1" in worker.log
 
 
 @pytest.mark.parametrize("text", ["x" * 65536, "x" * 4095 + "\n", "\r 42 %" * 8192])

@@ -79,6 +79,17 @@ def test_four_named_segments_share_one_labelmap():
         np.testing.assert_allclose(color, VERDICT_COLORS[verdict], atol=0.5)
 
 
+def test_the_segmentation_names_its_volume_as_its_geometry():
+    """SLICER.md 7.16: without it Slicer crops it when it is saved, and DICOM export fails."""
+    volume = volume_node((6, 10, 8))
+    result = write(volume, verdicts_with(6, copy=[1]))
+    segmentation = result.segmentation
+    role = segmentation.GetReferenceImageGeometryReferenceRole()
+    assert segmentation.GetNodeReference(role) is volume
+    name = slicer.vtkSegmentationConverter.GetReferenceImageGeometryParameterName()
+    assert segmentation.GetSegmentation().GetConversionParameter(name)
+
+
 def test_segments_without_a_slice_are_there_and_empty():
     result = write(volume_node(), verdicts_with(5))
     segments = result.segmentation.GetSegmentation()
@@ -285,6 +296,8 @@ def test_all_of_188_slices_land_on_their_own_index():
     even = list(range(0, 188, 2))
     result = write(volume, verdicts_with(188, copy=even))
     assert segment_slices(result, Verdict.COPY) == even
+    oni = slicer.util.arrayFromVolume(result.overlay)[:, 0, 0]
+    assert np.flatnonzero(oni == -1).tolist() == even
 
 
 def test_the_same_image_stored_otherwise_gets_the_same_overlay_in_space():
