@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from MemorizationIndexLib.evidence.part_reference import SIDE, PartReference, part_encoder
 from MemorizationIndexLib.evidence.part_windows import (
     WIDTH,
     WINDOWS,
@@ -13,15 +14,12 @@ from MemorizationIndexLib.evidence.part_windows import (
     window_features,
 )
 from MemorizationIndexLib.evidence.parts import (
-    SIDE,
     KnownParts,
-    PartReference,
     Places,
     calibrate_parts,
     encode_parts,
     find_parts,
     flipped_window,
-    part_encoder,
     part_pictures,
     part_threshold,
     window_similarity,
@@ -106,7 +104,11 @@ def test_whitening_one_window_after_the_other_gives_the_same(encoder, pixels, ho
     own = encode_parts(pixels[: SUBJECTS * SLICES], encoder)
     views = flipped_views(encode_parts(hosts, encoder), encoder)
     kept = whiten_windows(own, np.zeros((9, len(own[0]), WIDTH), np.float32))
-    assert np.array_equal(candidates_among(own, views), candidates(kept, views))
+    chosen = np.arange(len(own[0]))
+    assert np.array_equal(candidates_among(own, chosen, views), candidates(kept, views))
+    some = np.arange(3, 20)
+    kept = whiten_windows([layer[some] for layer in own])
+    assert np.array_equal(candidates_among(own, some, views), some[candidates(kept, views)])
 
 
 def test_many_references_are_searched_block_by_block(reference, encoder, hosts, monkeypatch):

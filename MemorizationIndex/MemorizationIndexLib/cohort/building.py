@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from MemorizationIndexLib.cohort.cohort import Cohort, CohortFacts
+from MemorizationIndexLib.cohort.parts import PartGatherer, check_parts
 from MemorizationIndexLib.cohort.store import (
     FORMAT_VERSION,
     CohortWriter,
@@ -34,6 +35,7 @@ from MemorizationIndexLib.encoders.registry import (
     resolve_encoder,
 )
 from MemorizationIndexLib.encoding import encode_slices
+from MemorizationIndexLib.evidence.part_reference import part_fingerprint
 from MemorizationIndexLib.images.finding import find_images
 from MemorizationIndexLib.images.slicing import PLANES, count_slices
 from MemorizationIndexLib.images.streaming import Refuse, stream_images, stream_volumes
@@ -88,6 +90,7 @@ class CohortOptions:
         anonymize: Whether subject and volume names are stored as salted hashes.
         thumbnails: Whether small pictures are stored.
         cache: Whether features are kept for the next run.
+        parts: Whether copied parts can be searched, for which reduced pictures are stored.
     """
 
     encoder: str = AUTO
@@ -101,6 +104,7 @@ class CohortOptions:
     anonymize: bool = False
     thumbnails: bool = False
     cache: bool = True
+    parts: bool = False
 
 
 @dataclass(frozen=True)
@@ -243,6 +247,8 @@ def _build(
         raise CalibrationError(f"The seed is {options.seed} and must be 0 or more.")
     if options.plane not in PLANES:
         raise ImageError(f"There is no plane '{options.plane}': choose one of {', '.join(PLANES)}.")
+    if options.parts:
+        check_parts(protocol)
     if protocol.null == "subjects":
         # Before hours of encoding, not after them.
         subject_folds(len(material.subjects), np.random.default_rng(0))
@@ -296,6 +302,17 @@ def _build(
         control = _control(
             gathered.keeper, code_of, match, cached, options.seed, progress, cancelled
         )
+        if gathered.parts is not None:
+            kept, pixels = gathered.keeper.drawn()
+            gathered.parts.write(
+                features,
+                order,
+                codes,
+                _fold_of_subject(code_of, options.seed),
+                ([code_of[name] for name in kept], pixels),
+                options.seed,
+                _telling("Calibrating copied parts", "folds", progress, cancelled),
+            )
         volumes, volume_codes = _volume_codes(gathered, order, options.anonymize)
         _write_arrays(writer, gathered, order, codes, volume_codes, null, control, options)
         shutil.rmtree(writer.folder / "spool")
@@ -330,6 +347,7 @@ def _build(
                 warnings=tuple(warnings),
                 shrinkage=tuple(w.shrinkage for w in whiteners),
                 rightly_named=control.rightly_named,
+                parts=part_fingerprint() if options.parts else "",
             )
         )
     return load_cohort(path)
@@ -350,6 +368,7 @@ class _Gathered:
     thumbnails: list[NDArray[np.uint8]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     skipped: int = 0
+    parts: PartGatherer | None = None
 
 
 def _gather(
@@ -374,10 +393,14 @@ def _gather(
     done = 0
     with contextlib.ExitStack() as stack:
         spools = [stack.enter_context(writer.spool(path)) for path in gathered.spools]
+        if options.parts:
+            gathered.parts = PartGatherer(writer, encoder, stack)
         for batch in encode_slices(slices, encoder, poses):
             check(cancelled)
             for append, layer in zip(spools, batch.features, strict=True):
                 append(layer.swapaxes(0, 1))
+            if gathered.parts is not None:
+                gathered.parts.add(batch.scored)
             for one in batch.scored:
                 assert one.pixels is not None
                 gathered.subjects.append(one.subject)
@@ -503,15 +526,8 @@ def _null(
 ) -> Null:
     # In the order of the true names: one seed gives one null, hashed names or not.
     codes_by_name = [code_of[name] for name in sorted(code_of)]
-
-    def tell(done: int, total: int) -> None:
-        check(cancelled)
-        progress(Progress("Calibrating the null", done, total))
-
+    tell = _telling("Calibrating the null", "slices", progress, cancelled)
     if protocol.null == "subjects":
-        dealt = subject_folds(len(code_of), np.random.default_rng(seed))
-        fold_of_subject = np.empty_like(dealt)
-        fold_of_subject[codes_by_name] = dealt
         return cross_fitted_null(
             features,
             reference.subjects,
@@ -520,7 +536,7 @@ def _null(
             seed,
             views=views,
             progress=tell,
-            fold_of_subject=fold_of_subject,
+            fold_of_subject=_fold_of_subject(code_of, seed),
         )
     rank = np.argsort(codes_by_name)
     order = np.argsort(rank[reference.subjects], kind="stable")
@@ -529,6 +545,24 @@ def _null(
             similarity = published.calibrate([np.asarray(f[0])[order] for f in features]).null
         return Null(similarity, np.full(len(similarity), -1, np.int64))
     return half_split_null(reference, protocol, seed, order, progress=tell)
+
+
+def _fold_of_subject(code_of: Mapping[str, int], seed: int) -> NDArray[np.int64]:
+    """Deal subjects in the order of the true names: one seed, one null, hashed names or not."""
+    dealt = subject_folds(len(code_of), np.random.default_rng(seed))
+    fold_of_subject = np.empty_like(dealt)
+    fold_of_subject[[code_of[name] for name in sorted(code_of)]] = dealt
+    return fold_of_subject
+
+
+def _telling(
+    stage: str, unit: str, progress: ProgressFunction, cancelled: CancelFunction
+) -> Callable[[int, int], None]:
+    def tell(done: int, total: int) -> None:
+        check(cancelled)
+        progress(Progress(stage, done, total, unit))
+
+    return tell
 
 
 def _control(

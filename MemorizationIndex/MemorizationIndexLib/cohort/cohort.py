@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.encoders.registry import AUTO, NAMES
+from MemorizationIndexLib.evidence.part_reference import PartReference
 from MemorizationIndexLib.index.control import Control
 from MemorizationIndexLib.index.null import Null
 from MemorizationIndexLib.index.protocols import Protocol, get_protocol
@@ -50,6 +51,7 @@ class CohortFacts:
         warnings: Sentences the user must know.
         shrinkage: Shrinkage per layer.
         rightly_named: By transformation, the share of known copies whose subject was named.
+        parts: Tells whether its parts can be searched by this library; empty if it holds none.
     """
 
     format_version: int
@@ -76,6 +78,7 @@ class CohortFacts:
     warnings: tuple[str, ...]
     shrinkage: tuple[float, ...]
     rightly_named: dict[str, float]
+    parts: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class Cohort:
         null: Similarities of slices that cannot be copies.
         control: Similarities of known copies.
         thumbnails: uint8 (N, T, T), or None.
+        parts: What copied parts are searched in, or None.
         memory: What was worked out from it and need not be again while it is loaded.
     """
 
@@ -108,6 +112,7 @@ class Cohort:
     null: Null
     control: Control
     thumbnails: NDArray[np.uint8] | None = field(default=None)
+    parts: PartReference | None = field(default=None)
     memory: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +23,11 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from MemorizationIndexLib.cohort.cohort import Cohort, CohortError, CohortFacts
+from MemorizationIndexLib.evidence.part_reference import (
+    PartReference,
+    PartWindows,
+    part_fingerprint,
+)
 from MemorizationIndexLib.index.control import Control
 from MemorizationIndexLib.index.null import Null
 from MemorizationIndexLib.index.reference import Reference
@@ -118,11 +123,11 @@ class CohortWriter:
             with contextlib.suppress(OSError):
                 file.close()
 
-    def whitener(self, layer: str, whitener: Whitener) -> None:
-        """Write the whitener of one layer."""
-        self.array(f"whitener.{layer}.mean", whitener.mean)
-        self.array(f"whitener.{layer}.vectors", whitener.vectors)
-        self.array(f"whitener.{layer}.gains", np.append(whitener.gains, whitener.floor))
+    def whitener(self, name: str, whitener: Whitener) -> None:
+        """Write a whitener under the name of its layer."""
+        self.array(f"whitener.{name}.mean", whitener.mean)
+        self.array(f"whitener.{name}.vectors", whitener.vectors)
+        self.array(f"whitener.{name}.gains", np.append(whitener.gains, whitener.floor))
 
     def sources(self, sources: list[str]) -> None:
         """Write the file of each slice, a JSON string per line."""
@@ -241,23 +246,21 @@ def _assemble(path: Path, facts: CohortFacts) -> Cohort:
     def array(name: str, mapped: bool = False) -> NDArray[Any]:
         return np.load(path / f"{name}.npy", mmap_mode="r" if mapped else None, allow_pickle=False)
 
-    whiteners = []
-    for layer, shrinkage in zip(facts.layers, facts.shrinkage, strict=True):
-        gains = array(f"whitener.{layer}.gains")
-        whiteners.append(
-            Whitener(
-                array(f"whitener.{layer}.mean"),
-                array(f"whitener.{layer}.vectors"),
-                gains[:-1],
-                float(gains[-1]),
-                shrinkage,
-            )
+    def whitener(name: str, shrinkage: float) -> Whitener:
+        gains = array(f"whitener.{name}.gains")
+        return Whitener(
+            array(f"whitener.{name}.mean"),
+            array(f"whitener.{name}.vectors"),
+            gains[:-1],
+            float(gains[-1]),
+            shrinkage,
         )
+
     reference = Reference(
         tuple(array(f"rows.{layer}", mapped=True) for layer in facts.layers),
         array("subjects"),
         len(facts.subjects),
-        tuple(whiteners),
+        tuple(map(whitener, facts.layers, facts.shrinkage)),
     )
     lines = (path / SOURCES).read_text(encoding="ascii").splitlines()
     return Cohort(
@@ -278,11 +281,37 @@ def _assemble(path: Path, facts: CohortFacts) -> Cohort:
         thumbnails=(
             array("thumbnails", mapped=True) if (path / "thumbnails.npy").exists() else None
         ),
+        parts=_parts(facts, array, whitener),
+    )
+
+
+def _parts(
+    facts: CohortFacts,
+    array: Callable[..., NDArray[Any]],
+    whitener: Callable[[str, float], Whitener],
+) -> PartReference | None:
+    """Read the parts; None where there are none, or another version's."""
+    if facts.parts != part_fingerprint():
+        return None
+    shrinkage = array("parts.shrinkage")
+    return PartReference(
+        PartWindows(
+            array("parts.rows", mapped=True),
+            tuple(whitener(f"parts.{n}", float(value)) for n, value in enumerate(shrinkage)),
+        ),
+        array("parts.pictures", mapped=True),
+        array("parts.null"),
+        array("parts.known"),
     )
 
 
 def _facts(content: Mapping[str, Any]) -> CohortFacts:
-    values = {field.name: content[field.name] for field in fields(CohortFacts)}
+    values = {
+        field.name: content[field.name]
+        for field in fields(CohortFacts)
+        # An older library knew no facts that have a default.
+        if field.default is MISSING or field.name in content
+    }
     for name in ("layers", "widths", "poses", "subjects", "volumes", "warnings", "shrinkage"):
         values[name] = tuple(values[name])
     values["refused"] = tuple((str(path), str(why)) for path, why in values["refused"])

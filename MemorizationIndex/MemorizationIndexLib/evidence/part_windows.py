@@ -8,12 +8,12 @@ views of its features.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from MemorizationIndexLib.encoders.structure import ORIENTATIONS, SCALES, StructureEncoder
+from MemorizationIndexLib.evidence.part_reference import PartWindows
 from MemorizationIndexLib.index.poses import FLIPS
 from MemorizationIndexLib.index.similarity import Layers
 from MemorizationIndexLib.index.whitening import Whitener, fit_whitener
@@ -29,19 +29,6 @@ WIDTH = sum(ORIENTATIONS * (scale.grid // 2) ** 2 for scale in SCALES)
 
 REFERENCES = 4096
 """Reference slices compared at once, so that memory-mapped rows never lie in memory together."""
-
-
-@dataclass(frozen=True)
-class PartWindows:
-    """Whitened features of every window of every reference slice.
-
-    Attributes:
-        rows: Whitened unit rows, float32, shape (W, N, D) for W windows of N slices.
-        whiteners: One per window.
-    """
-
-    rows: NDArray[np.float32]
-    whiteners: tuple[Whitener, ...]
 
 
 def window_features(features: Layers, window: int) -> NDArray[np.float32]:
@@ -107,17 +94,23 @@ def candidates(reference: PartWindows, views: Sequence[Layers]) -> NDArray[np.in
     return np.stack(found, axis=1)
 
 
-def candidates_among(features: Layers, views: Sequence[Layers]) -> NDArray[np.int64]:
-    """Find the same among slices whose windows are whitened for this only, one after another.
+def candidates_among(
+    features: Layers, chosen: NDArray[np.int64], views: Sequence[Layers]
+) -> NDArray[np.int64]:
+    """Find the same among some slices, whose windows are whitened for this, one after another.
 
     Args:
-        features: Of the reference slices, from the built-in encoder, one (N, D) array per layer.
+        features: From the built-in encoder, one (N, D) array per layer; may be memory-mapped.
+        chosen: Rows of the slices that are the reference.
         views: As for ``candidates``.
+
+    Returns:
+        Rows of reference slices in ``features``, shape (V, W, Q).
     """
     found = []
     for window in range(len(WINDOWS)):
-        raw = window_features(features, window)
-        found.append(_nearest(_whiten(raw, raw), raw, views, window))
+        raw = window_features(features, window)[chosen]
+        found.append(chosen[_nearest(_whiten(raw, raw), raw, views, window)])
     return np.stack(found, axis=1)
 
 

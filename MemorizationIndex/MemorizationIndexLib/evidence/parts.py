@@ -16,26 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from MemorizationIndexLib.encoders.structure import INPUT_SIZE, StructureEncoder
-from MemorizationIndexLib.evidence.part_windows import (
-    PartWindows,
-    candidates,
-    candidates_among,
-    flipped_views,
-)
+from MemorizationIndexLib.encoders.structure import StructureEncoder
+from MemorizationIndexLib.evidence.part_reference import SIDE, PartReference
+from MemorizationIndexLib.evidence.part_windows import candidates, candidates_among, flipped_views
 from MemorizationIndexLib.index.control import balanced_sample
 from MemorizationIndexLib.index.poses import FLIPS
 from MemorizationIndexLib.index.similarity import Layers
 from MemorizationIndexLib.index.verdict import find_thresholds
 
-SIDE = 112
-"""Side at which slices are compared, in pixels."""
-
-SAMPLES = 56
+SAMPLES = SIDE // 2
 """Places along a side where the correlation is measured."""
 
-SMOOTHING = 3.0
-"""Standard deviation of the Gaussian window of one local correlation, in pixels."""
+SMOOTHING = 1.5
+"""Standard deviation of the Gaussian window of one local correlation, in samples."""
 
 WINDOW = 24
 """Side of the window over which correlations are averaged, in samples.
@@ -91,23 +84,6 @@ class PartMatches:
 
 
 @dataclass(frozen=True)
-class PartReference:
-    """What parts of queries are compared with.
-
-    Attributes:
-        windows: Features of the windows of N slices.
-        pictures: Reduced reference slices, uint8, shape (N, ``SIDE``, ``SIDE``).
-        null: Similarities of slices that hold no copied part, shape (n,).
-        known: Similarities of slices that hold a copied quarter, shape (m,).
-    """
-
-    windows: PartWindows
-    pictures: NDArray[np.uint8]
-    null: NDArray[np.float64]
-    known: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
 class KnownParts:
     """Slices into which a quarter of another subject's slice was pasted.
 
@@ -133,11 +109,6 @@ class PartThreshold:
 
     level: float
     similarity: float
-
-
-def part_encoder() -> StructureEncoder:
-    """Return the encoder of parts: always the built-in one, which knows where a feature lies."""
-    return StructureEncoder(INPUT_SIZE)
 
 
 def encode_parts(pixels: Sequence[NDArray[np.float32]], encoder: StructureEncoder) -> Layers:
@@ -235,11 +206,9 @@ def calibrate_parts(
             np.concatenate([layer[drawn[inside]], of_known[pasted]])
             for layer, of_known in zip(features, known.features, strict=True)
         ]
-        likely = candidates_among(
-            [layer[outside] for layer in features], flipped_views(queries, encoder)
-        )
+        likely = candidates_among(features, outside, flipped_views(queries, encoder))
         shown = np.concatenate([pictures[drawn[inside]], known.pictures[pasted]])
-        matches = _lay_over(shown, pictures, outside[likely])
+        matches = _lay_over(shown, pictures, likely)
         null[inside] = matches.similarity[: len(inside)]
         found[pasted] = matches.similarity[len(inside) :]
         progress(fold + 1, folds)
@@ -343,7 +312,8 @@ def _shares(down: int, right: int) -> tuple[float, float, float, float]:
 
 
 def _smooth(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
-    return _GAUSSIANS @ (pictures @ _GAUSSIANS.T)
+    rows = pictures[:, ::2] + pictures[:, 1::2]
+    return _GAUSSIANS @ ((rows[:, :, ::2] + rows[:, :, 1::2]) @ _GAUSSIANS.T)
 
 
 def _boxes(places: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -351,10 +321,11 @@ def _boxes(places: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _gaussians() -> NDArray[np.float32]:
-    centers = (np.arange(SAMPLES) + 0.5) * (SIDE / SAMPLES) - 0.5
-    distance = np.abs(centers[:, None] - np.arange(SIDE)) / SMOOTHING
+    """Return a matrix that smooths along one side the sums of two pixels."""
+    place = np.arange(SAMPLES)
+    distance = np.abs(place[:, None] - place) / SMOOTHING
     weights = np.where(distance <= 3, np.exp(-(distance**2) / 2), 0.0)
-    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+    return (weights / (2 * weights.sum(1, keepdims=True))).astype(np.float32)
 
 
 def _running_means() -> NDArray[np.float32]:
