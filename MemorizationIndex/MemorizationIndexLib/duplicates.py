@@ -175,7 +175,8 @@ def find_duplicates(
                 Path(folder) / "self.micohort",
                 subjects=subjects,
                 any_modality=any_modality,
-                options=options,
+                # The pictures tell which slices lie next to each other.
+                options=replace(options or CohortOptions(), thumbnails=True),
                 progress=told,
                 cancelled=cancelled,
             )

@@ -239,9 +239,7 @@ def link_threshold(
         cut = threshold
 
 
-def correlation_of(
-    first: NDArray[np.floating], others: Sequence[NDArray[np.floating]]
-) -> float:
+def correlation_of(first: NDArray[np.floating], others: Sequence[NDArray[np.floating]]) -> float:
     """Return the largest correlation of band-passed pictures (T, T) over small shifts.
 
     Args:
@@ -391,9 +389,16 @@ def _linked(
         first, second = sorted((best, int(partners[best])), key=lambda row: int(codes[row]))
         pairs.append(
             LinkedPair(
-                names[one], names[two], len(rows), first, second, similarity, lead, correlation,
+                names[one],
+                names[two],
+                len(rows),
+                first,
+                second,
+                similarity,
+                lead,
+                correlation,
                 float(scores[best]),
-            )  # fmt: skip
+            )
         )
     return tuple(sorted(pairs, key=lambda pair: (-pair.score, pair.first, pair.second)))
 
