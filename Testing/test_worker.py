@@ -328,6 +328,13 @@ def test_a_volume_that_cannot_be_used_does_not_lose_the_others(phantoms, tmp_pat
     assert any(m["type"] == "note" and "flat" in m["text"] for m in messages)
 
 
+def test_slices_of_refused_volumes_are_not_waited_for(small_audit, copied, tmp_path):
+    waves = Volume("waves", "waves", np.ones((9, 32, 32), np.complex64), AFFINE, "waves")
+    told = told_by(score_job(small_audit.cohort), tmp_path, [waves, copied[1]])
+    scoring = [m for m in told if m["type"] == "progress" and m["stage"] == "Scoring"]
+    assert (scoring[-1]["done"], scoring[-1]["total"]) == (4, 4)
+
+
 def test_blank_and_non_finite_slices_are_not_scored_and_break_nothing(phantoms, tmp_path):
     cohort, heads = phantoms
     array = heads[4].copy()

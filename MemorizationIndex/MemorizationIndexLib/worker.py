@@ -181,6 +181,7 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
             )
         except ImageError as error:
             refused.append((volume.name, str(error)))
+            counts[number] = 0
             reporter.say("note", text=f"{volume.name}: {error}")
             continue
         results.append(found)
