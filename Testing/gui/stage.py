@@ -19,6 +19,7 @@ SHAPE = (6, 10, 8)
 
 class Facts:
     encoder, plane, protocol = "builtin", "auto", "calibrated"
+    subjects, slices, input_size, widths = 27, 200, 224, (2048, 800, 288)
 
     def sentence(self):
         return "200 slices of 27 people."

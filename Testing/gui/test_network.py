@@ -54,7 +54,7 @@ class InspectingProxy:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(certificates / "host.pem", certificates / "host.key")
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "http://127.0.0.1:{}".format(self.listener.getsockname()[1])
+        self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self):

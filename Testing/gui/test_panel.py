@@ -173,6 +173,71 @@ def test_the_device_is_kept_for_the_machine_not_for_the_scene(stage):
     assert "cpu" not in [node.GetParameter(name) for name in node.GetParameterNames()]
 
 
+def test_slices_at_once_can_be_chosen_only_where_they_act(stage, monkeypatch):
+    from gui.stage import Facts
+    from MemorizationIndexLib.gui.parameters import EncoderChoice
+
+    box = stage.ui.batchSizeSpinBox
+    assert not box.enabled and "Only MRI-CORE" in box.toolTip
+    stage.panel.parameters.encoder = EncoderChoice.MRI_CORE
+    assert box.enabled and "less memory" in box.toolTip
+    stage.panel.parameters.encoder = EncoderChoice.BUILTIN
+    assert not box.enabled
+    monkeypatch.setattr(Facts, "encoder", "mri-core")
+    stage.choose(volume_node(SHAPE))
+    assert box.enabled
+
+
+def test_the_memory_of_a_check_is_told_before_it_starts(stage, monkeypatch):
+    from gui.stage import Facts
+    from MemorizationIndexLib.gui import panel
+
+    monkeypatch.setattr(panel, "free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(panel, "FREE_MEMORY_LASTS", 0.0)
+    label = stage.ui.memoryLabel
+    assert label.isHidden()
+    stage.choose(volume_node(SHAPE))
+    assert not label.isHidden() and label.text == "about 0.5 GB for a check; 8.0 GB free"
+    monkeypatch.setattr(Facts, "encoder", "mri-core")
+    stage.ui.batchSizeSpinBox.value = 512
+    assert float(label.text.split()[1]) > 4, "a batch of 512 slices is large"
+    monkeypatch.setattr(panel, "free_memory", lambda: None)
+    stage.panel.update()
+    assert label.text.endswith("GB for a check"), "nothing is invented where it is unknown"
+    monkeypatch.setattr(panel, "free_memory", lambda: 1_000_000_000)
+    stage.panel.update()
+    assert label.text.startswith("⚠")
+
+
+def test_too_little_memory_is_asked_about_before_a_check(stage, monkeypatch):
+    from MemorizationIndexLib.gui import panel
+
+    monkeypatch.setattr(panel, "free_memory", lambda: 100_000_000)
+    stage.choose(volume_node(SHAPE))
+    stage.ui.applyButton.click()
+    assert stage.panel.job is None and "0.1 GB are free" in stage.answers.asked[-1]
+    assert "Not started." in stage.message and "fewer slices at once" in stage.message
+    stage.answers.answers = {"confirm": True}
+    stage.finish(audit_result(verdicts_with(6, copy=[1])))
+    assert stage.panel.results.result is not None
+    asked = len(stage.answers.asked)
+    monkeypatch.setattr(panel, "free_memory", lambda: None)
+    stage.finish(audit_result(verdicts_with(6, copy=[1])))
+    assert len(stage.answers.asked) == asked, "where it is unknown there is no question"
+
+
+@pytest.mark.parametrize("from_folder", [False, True])
+def test_too_little_memory_is_asked_about_before_a_cohort_is_built(stage, monkeypatch, from_folder):
+    from MemorizationIndexLib.gui import panel
+
+    monkeypatch.setattr(panel, "free_memory", lambda: 100_000_000)
+    stage.choose(volume_node(SHAPE))
+    stage.answers.answers = {"folder": "/data/training", "new_file": stage.tmp_path / "new"}
+    (stage.ui.buildFromFolderButton if from_folder else stage.ui.buildFromVolumesButton).click()
+    assert stage.panel.job is None and "Start it anyway?" in stage.answers.asked[-1]
+    assert "Not started." in stage.message
+
+
 # Volumes
 
 
@@ -770,7 +835,7 @@ def test_only_the_report_asks_to_install_and_a_no_is_taken(stage, tmp_path, monk
     stage.panel.results.export_to("slices", tmp_path / "s.csv")
     assert stage.answers.asked == []
     stage.panel.results.export_to("report", tmp_path / "r.html")
-    assert "jinja2 and matplotlib" in stage.answers.asked[-1]
+    assert "jinja2" in stage.answers.asked[-1]
     assert "no report can be written" in stage.message and not (tmp_path / "r.html").exists()
 
 

@@ -31,6 +31,8 @@ class CohortFacts:
         plane: Plane of its slices.
         protocol: How it judges.
         anonymized: Whether its subject names are hashes.
+        input_size: Side of its slices in pixels.
+        widths: Features per layer.
     """
 
     name: str
@@ -41,6 +43,8 @@ class CohortFacts:
     plane: str
     protocol: str
     anonymized: bool
+    input_size: int
+    widths: tuple[int, ...]
 
     @property
     def certifiable_alpha(self) -> float:
@@ -87,6 +91,8 @@ def cohort_facts(path: Path) -> CohortFacts:
             plane=facts["plane"],
             protocol=facts["protocol"],
             anonymized=bool(facts["anonymized"]),
+            input_size=int(facts["input_size"]),
+            widths=tuple(facts["widths"]),
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, CohortError):

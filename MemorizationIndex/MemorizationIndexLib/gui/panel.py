@@ -5,6 +5,7 @@ The widgets are those of ``Resources/UI/MemorizationIndex.ui``; the work is the 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import slicer
 import slicer.util
 from slicer.i18n import tr as _
 
+from ..memory import free_memory, in_words
 from ..results import AuditResult
 from ..scene.errors import SceneError
 from ..scene.outputs import is_output
@@ -22,10 +24,11 @@ from ..scene.reading import foreign_warning
 from ..scene.sequences import frames_of
 from .diagnostics import diagnostics
 from .dialogs import Dialogs
+from .estimating import memory_of_build, memory_of_check, shortage
 from .inputs import problem_of, read_inputs
 from .jobs import Job, Progress
 from .messages import duration_in_words
-from .parameters import Frames, MemorizationIndexParameters
+from .parameters import EncoderChoice, Frames, MemorizationIndexParameters
 from .process import Outcome
 from .results_section import ResultsSection
 from .settings import DEVICES, set_setting, setting
@@ -34,6 +37,8 @@ from .widgets import connect, standard_icon
 
 COHORT_FILTER = "Reference cohort (*.micohort)"
 COHORT_SUFFIX = ".micohort"
+FREE_MEMORY_LASTS = 5.0
+"""Seconds for which the free memory is taken to stay as it is."""
 
 
 class Panel:
@@ -59,6 +64,7 @@ class Panel:
         self._facts_key: tuple[str, float] | None = None
         self._facts_problem = ""
         self._outcome = ""
+        self._free: tuple[float, int | None] | None = None
         self._log: list[str] = []
         self.results = ResultsSection(ui, self.dialogs, self.say)
         self.setup = SetupSection(
@@ -235,6 +241,7 @@ class Panel:
 
     def _on_batch_size(self, value: int) -> None:
         set_setting("BatchSize", value)
+        self._update_memory()
 
     def _read_facts(self) -> None:
         path = self.cohort_path()
@@ -298,6 +305,8 @@ class Panel:
             ui.progressLabel.visible = not ready
         self._update_volume_note()
         self._update_cohort_facts()
+        self._update_batch_size()
+        self._update_memory()
 
     def _update_volume_note(self) -> None:
         nodes = self.chosen_nodes()
@@ -308,6 +317,62 @@ class Panel:
         text = " ".join(note for note in notes if note)
         self.ui.volumesNoteLabel.text = text
         self.ui.volumesNoteLabel.visible = bool(text)
+
+    def _update_batch_size(self) -> None:
+        encoders = {self.encoder()}
+        if self.parameters is not None:
+            encoders.add(self.parameters.encoder.value)
+        acts = EncoderChoice.MRI_CORE.value in encoders
+        ui = self.ui
+        ui.batchSizeTitle.enabled = ui.batchSizeSpinBox.enabled = acts
+        ui.batchSizeSpinBox.toolTip = (
+            _(
+                "Slices that MRI-CORE computes at once, for cohorts and for checks; fewer need "
+                "less memory. Halved by itself where memory runs out; kept for this machine"
+            )
+            if acts
+            else _("Only MRI-CORE has this choice; the encoder chosen now needs little memory")
+        )
+
+    def _update_memory(self) -> None:
+        ui = self.ui
+        ui.memoryTitle.visible = ui.memoryLabel.visible = self._facts is not None
+        if self._facts is None:
+            return
+        needed, free = self._memory_of_check(), self._free_memory()
+        text = _("about {needed} for a check").format(needed=in_words(needed))
+        if free is not None:
+            text += _("; {free} free").format(free=in_words(free))
+        ui.memoryLabel.text = f"⚠ {text}" if shortage(needed, free) else text
+
+    def _memory_of_check(self) -> int:
+        return memory_of_check(
+            self._facts,
+            self.chosen_nodes(),
+            all_frames=self.parameters is not None and self.parameters.frames is Frames.ALL,
+            batch=setting("BatchSize"),
+            device=setting("Device"),
+        )
+
+    def _free_memory(self) -> int | None:
+        # Asked of the system at most once in a few seconds: on a Mac that starts a program.
+        now = time.monotonic()
+        if self._free is None or now - self._free[0] > FREE_MEMORY_LASTS:
+            self._free = (now, free_memory())
+        return self._free[1]
+
+    def _enough_memory(self, needed: int) -> bool:
+        """Ask before a run that needs more memory than is free; say how it could need less."""
+        self._free = None
+        lacking = shortage(needed, self._free_memory())
+        if not lacking or self.dialogs.confirm(lacking + "\n\n" + _("Start it anyway?")):
+            return True
+        text = _(
+            "Not started. Close other programs, check fewer volumes, or choose fewer slices at "
+            "once or a smaller input size in Advanced."
+        )
+        self.say("information", f"{lacking} {text}")
+        return False
 
     def _update_cohort_facts(self) -> None:
         text = self._facts_problem if self._facts is None else self._facts.sentence()
@@ -352,6 +417,8 @@ class Panel:
             return
         parameters, cohort = self.parameters, self.cohort_path()
         assert cohort is not None
+        if not self._enough_memory(self._memory_of_check()):
+            return
         plane = parameters.plane.value
         try:
             inputs, volumes = read_inputs(
@@ -466,6 +533,18 @@ class Panel:
         if path.suffix != COHORT_SUFFIX:
             path = path.with_name(path.name + COHORT_SUFFIX)
         set_setting("LastFolder", str(path.parent))
+        from_paths = any(isinstance(one, (str, Path)) for one in inputs)
+        needed = memory_of_build(
+            self.parameters.encoder.value,
+            None if from_paths else inputs,
+            input_size=self.parameters.inputSize,
+            plane=self.parameters.plane.value,
+            pictures=self.parameters.keepPictures,
+            batch=setting("BatchSize"),
+            device=setting("Device"),
+        )
+        if not self._enough_memory(needed):
+            return
         try:
             job = self.logic.cohortJob(
                 inputs,
