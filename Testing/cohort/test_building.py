@@ -22,6 +22,7 @@ from MemorizationIndexLib import (
     score,
 )
 from MemorizationIndexLib.cohort.building import _Keeper
+from MemorizationIndexLib.encoders.structure import StructureEncoder
 from MemorizationIndexLib.images.volume import ImageError, Volume
 from MemorizationIndexLib.index.protocols import CalibrationError
 from MemorizationIndexLib.progress import CancelledError, Progress
@@ -220,6 +221,81 @@ def test_pictures_of_an_image_that_changed_are_left_out(small_audit, tmp_path):
     (folder / "p1" / "head.nii.gz").unlink()
     (folder / "p2" / "head.nii.gz").write_bytes(b"damaged")
     assert set(reference_pixels(cohort, range(24))) == set(range(12, 24))
+
+
+def test_pictures_are_found_where_an_image_lost_slices(small_audit, tmp_path):
+    """The places that the cohort remembers are where it looks first, not only."""
+    import SimpleITK as sitk  # noqa: N813
+
+    from MemorizationIndexLib.cohort.pictures import reference_pixels
+
+    folder = tmp_path / "images"
+    shutil.copytree(small_audit.reference, folder)
+    cohort = build_cohort(folder, tmp_path / "c", options=PLAIN)
+    before = reference_pixels(load_cohort(cohort.path), range(4))
+    head = folder / "p0" / "head.nii.gz"
+    image = sitk.ReadImage(str(head))
+    sitk.WriteImage(image[:, :, 2:], str(head))
+    after = reference_pixels(load_cohort(cohort.path), range(4))
+    assert set(before) == {0, 1, 2, 3} and set(after) == {2, 3}
+    assert all(np.array_equal(after[row], before[row]) for row in after)
+
+
+def test_pictures_are_read_once_and_only_the_slices_asked_for(small_audit, monkeypatch):
+    from MemorizationIndexLib.cohort import pictures
+
+    cut = []
+
+    def slices(volume, **options):
+        cut.append(volume.selected)
+        return slice_volume(volume, **options)
+
+    slice_volume = pictures.slice_volume
+    monkeypatch.setattr(pictures, "slice_volume", slices)
+    cohort = load_cohort(small_audit.cohort)
+    first = pictures.reference_pixels(cohort, [1, 3, 9])
+    assert cut == [(1, 3), (1,)]
+    again = pictures.reference_pixels(cohort, [9, 3, 1])
+    assert len(cut) == 2 and all(np.array_equal(first[row], again[row]) for row in first)
+
+
+def test_what_is_remembered_of_pictures_is_bounded(small_audit, monkeypatch):
+    from MemorizationIndexLib.cohort import pictures
+
+    monkeypatch.setattr(pictures, "_REMEMBERED", 3 * 4 * INPUT_SIZE**2)
+    cohort = load_cohort(small_audit.cohort)
+    assert len(pictures.reference_pixels(cohort, range(10))) == 10
+    assert len(cohort.memory[pictures._MEMORY]) == 3
+
+
+def test_cancelling_while_patients_are_laid_over_each_other_keeps_what_was_encoded(
+    small_audit, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MEMORIZATION_INDEX_CACHE", str(tmp_path / "cache"))
+    told: list[Progress] = []
+
+    def cancelled() -> bool:
+        return bool(told) and told[-1].stage.startswith("Laying") and told[-1].done >= 3
+
+    options = dataclasses.replace(PLAIN, cache=True)
+    with pytest.raises(CancelledError):
+        build_cohort(
+            small_audit.reference,
+            tmp_path / "c",
+            options=options,
+            progress=told.append,
+            cancelled=cancelled,
+        )
+    assert told[-1].done == 3 and not (tmp_path / "c.micohort").exists()
+    monkeypatch.setattr(StructureEncoder, "encode", None)
+    built = build_cohort(small_audit.reference, tmp_path / "c", options=options)
+    assert len(built.patients_apart.ssim) == 20
+
+
+def test_an_anonymized_cohort_has_no_images_to_verify_with(small_audit, tmp_path):
+    options = dataclasses.replace(PLAIN, anonymize=True)
+    built = build_cohort(small_audit.reference, tmp_path / "c", options=options)
+    assert built.patients_apart is None and built.facts.patients_apart == 0
 
 
 def test_progress_is_told_and_cancelling_leaves_nothing(small_audit, tmp_path):

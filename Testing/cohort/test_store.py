@@ -64,6 +64,29 @@ def test_what_was_built_is_what_is_loaded(small_audit):
     assert cohort.thumbnails is None
 
 
+def test_the_null_of_verification_is_stored_and_names_nobody(small_audit):
+    apart = load_cohort(small_audit.cohort).patients_apart
+    assert apart.ssim.shape == apart.ncc.shape == (20,)
+    assert apart.ssim.dtype == apart.ncc.dtype == np.float64
+    for values in (apart.ssim, apart.ncc):
+        assert np.isfinite(values).all() and (np.abs(values) < 0.95).all()
+
+
+def test_a_cohort_of_an_older_library_has_no_null_of_verification(copy):
+    content = json.loads((copy / store.INDEX).read_text())
+    del content["sha256"], content["facts"]["patients_apart"]
+    for name in ("apart.ssim.npy", "apart.ncc.npy"):
+        (copy / name).unlink()
+        del content["files"][name]
+    content["sha256"] = store._checksum(content)
+    (copy / store.INDEX).write_text(json.dumps(content))
+    assert load_cohort(copy).patients_apart is None
+
+
+def test_a_null_of_another_arithmetic_is_left_alone(copy):
+    assert load_cohort(with_facts(copy, patients_apart=99)).patients_apart is None
+
+
 def test_large_arrays_are_memory_mapped(small_audit):
     cohort = load_cohort(small_audit.cohort)
     for array in (*cohort.features, *cohort.reference.rows):

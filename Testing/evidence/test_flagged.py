@@ -74,7 +74,7 @@ def test_the_share_of_copies_lies_in_its_interval(small_audit) -> None:
 
 def test_switched_off_nothing_is_registered(small_audit, monkeypatch) -> None:
     monkeypatch.setattr(room, "register", None, raising=False)
-    monkeypatch.setattr(room, "verification_null", None)
+    monkeypatch.setattr(room, "lay_apart", None)
     result = score(
         small_audit.reference / "p2", small_audit.cohort, options=AuditOptions(verify=False)
     )
@@ -105,10 +105,12 @@ def test_a_stranger_laid_over_a_patient_does_not_hold(small_audit, encoder) -> N
 def test_pairs_are_the_nearest_of_other_subjects(small_audit, encoder) -> None:
     cohort = load_cohort(small_audit.cohort)
     poses, views = reference_poses(encoder, robust=True), query_views(encoder, robust=True)
-    pairs = nearest_pairs(cohort, poses, views)
+    pairs = nearest_pairs(cohort.reference, cohort.features, cohort.facts.seed, poses, views)
     subjects = cohort.reference.subjects
     assert len(pairs) == 20 and len({pair.slice for pair in pairs}) == 20
-    assert pairs == nearest_pairs(cohort, poses, views)
+    assert pairs == nearest_pairs(
+        cohort.reference, cohort.features, cohort.facts.seed, poses, views
+    )
     for pair in pairs:
         assert subjects[pair.slice] != subjects[pair.nearest]
         # Against a search of everything, one slice and pose at a time.
@@ -129,18 +131,22 @@ def test_pairs_are_the_nearest_of_other_subjects(small_audit, encoder) -> None:
         assert row == pair.nearest
 
 
-def test_the_null_is_made_once_for_a_cohort(small_audit, encoder, monkeypatch) -> None:
-    cohort = load_cohort(small_audit.cohort)
+def test_the_null_comes_with_the_cohort_or_is_made_once(small_audit, encoder, monkeypatch) -> None:
+    """Made when it is needed, it is the one that was stored."""
+    stored = load_cohort(small_audit.cohort)
+    older = dataclasses.replace(stored, patients_apart=None, memory={})
     row = 5
-    one = FlaggedSlice(room._pixels(cohort, [row], never)[row], row, Pose())
+    one = FlaggedSlice(room._pixels(stored, [row], never)[row], row, Pose())
 
-    def verify() -> room.Verified:
+    def verify(cohort) -> room.Verified:
         return verify_flagged([one], cohort, encoder, alpha=0.01, progress=quiet, cancelled=never)
 
-    first = verify()
+    made = verify(older)
+    assert np.array_equal(older.memory[room.STAGE].ssim, stored.patients_apart.ssim)
+    assert np.array_equal(older.memory[room.STAGE].ncc, stored.patients_apart.ncc)
     monkeypatch.setattr(room, "nearest_pairs", None)
-    again = verify()
-    assert again.sentence == first.sentence and again.slices[0].ssim == first.slices[0].ssim
+    for again in (verify(older), verify(stored)):
+        assert again.sentence == made.sentence and again.slices[0].ssim == made.slices[0].ssim
 
 
 def test_a_cohort_without_paths_says_why_nothing_was_verified(small_audit, encoder) -> None:

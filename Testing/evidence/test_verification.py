@@ -44,7 +44,7 @@ def test_a_blank_match_is_not_verified(null: VerificationNull) -> None:
 
 def test_a_start_is_handed_on(null: VerificationNull) -> None:
     query = posed(made_slice(50, 64), 90.0)
-    assert not verify(query, made_slice(50, 64), null).verified
+    assert not verify(query, made_slice(50, 64), null, start=("none", 0.0)).verified
     assert verify(query, made_slice(50, 64), null, start=("none", 90.0)).verified
 
 

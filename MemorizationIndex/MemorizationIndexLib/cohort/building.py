@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from MemorizationIndexLib.cohort.apart import VERSION, PatientsApart
 from MemorizationIndexLib.cohort.cohort import Cohort, CohortFacts
 from MemorizationIndexLib.cohort.parts import PartGatherer, check_parts
+from MemorizationIndexLib.cohort.pictures import PictureSources, pixel_digest, read_pictures
 from MemorizationIndexLib.cohort.store import (
     FORMAT_VERSION,
     CohortWriter,
@@ -35,7 +37,11 @@ from MemorizationIndexLib.encoders.registry import (
     resolve_encoder,
 )
 from MemorizationIndexLib.encoding import encode_slices
+from MemorizationIndexLib.evidence.errors import EvidenceError
+from MemorizationIndexLib.evidence.nearest_pairs import NearestPair, nearest_pairs
 from MemorizationIndexLib.evidence.part_reference import part_fingerprint
+from MemorizationIndexLib.evidence.patients_apart import lay_apart
+from MemorizationIndexLib.evidence.placement import Pixels
 from MemorizationIndexLib.images.finding import find_images
 from MemorizationIndexLib.images.slicing import PLANES, count_slices
 from MemorizationIndexLib.images.streaming import Refuse, stream_images, stream_volumes
@@ -229,11 +235,6 @@ def thumbnail(pixels: NDArray[np.float32]) -> NDArray[np.uint8]:
     return np.asarray(picture.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR))
 
 
-def pixel_digest(pixels: NDArray[np.float32]) -> int:
-    """Return a number that tells whether two normalised slices are the same picture."""
-    return int.from_bytes(hashlib.sha256(pixels.tobytes()).digest()[:8], "little")
-
-
 def _build(
     material: _Material,
     path: str | Path,
@@ -313,8 +314,16 @@ def _build(
                 options.seed,
                 _telling("Calibrating copied parts", "folds", progress, cancelled),
             )
+        apart = None
+        # Hashed names go without paths, so that no match can be laid over anything.
+        if not options.anonymize and any(gathered.sources):
+            pairs = nearest_pairs(reference, features, options.seed, poses, views)
+            apart = _patients_apart(pairs, gathered, order, encoder, options, progress, cancelled)
         volumes, volume_codes = _volume_codes(gathered, order, options.anonymize)
         _write_arrays(writer, gathered, order, codes, volume_codes, null, control, options)
+        if apart is not None:
+            writer.array("apart.ssim", apart.ssim)
+            writer.array("apart.ncc", apart.ncc)
         shutil.rmtree(writer.folder / "spool")
         warnings = list(() if options.anonymize else material.warnings)
         warnings += _undefined(protocol, reference, null)
@@ -347,6 +356,7 @@ def _build(
                 warnings=tuple(warnings),
                 shrinkage=tuple(w.shrinkage for w in whiteners),
                 rightly_named=control.rightly_named,
+                patients_apart=VERSION if apart is not None else 0,
                 parts=part_fingerprint() if options.parts else "",
             )
         )
@@ -591,6 +601,39 @@ def _control(
         named[transformation.name] = float(np.mean(matches.subjects[:, 0] == truth))
         progress(Progress("Trying known copies", step + 1, len(TRANSFORMATIONS), "disguises"))
     return Control(similarity, truth, named)
+
+
+def _patients_apart(
+    pairs: Sequence[NearestPair],
+    gathered: _Gathered,
+    order: NDArray[np.int64],
+    encoder: Encoder,
+    options: CohortOptions,
+    progress: ProgressFunction,
+    cancelled: CancelFunction,
+) -> PatientsApart | None:
+    """Lay patients over each other; None where too few images can be read again."""
+    where = PictureSources(
+        [gathered.sources[row] for row in order],
+        np.array(gathered.digests, np.uint64)[order],
+        np.array(gathered.indices, np.int64)[order],
+        options.plane,
+        encoder.input_size,
+    )
+
+    def read(rows: Sequence[int]) -> dict[int, Pixels]:
+        return read_pictures(where, rows, between_files=lambda: check(cancelled))
+
+    try:
+        return lay_apart(
+            pairs,
+            read,
+            stage="Laying patients over each other",
+            progress=progress,
+            cancelled=cancelled,
+        )
+    except EvidenceError:
+        return None
 
 
 def _volume_codes(

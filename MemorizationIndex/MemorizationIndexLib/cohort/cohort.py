@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from MemorizationIndexLib.cohort.apart import PatientsApart
 from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.encoders.registry import AUTO, NAMES
 from MemorizationIndexLib.evidence.part_reference import PartReference
@@ -51,6 +52,7 @@ class CohortFacts:
         warnings: Sentences the user must know.
         shrinkage: Shrinkage per layer.
         rightly_named: By transformation, the share of known copies whose subject was named.
+        patients_apart: Version of the arithmetic of ``Cohort.patients_apart``; 0 if there is none.
         parts: Tells whether its parts can be searched by this library; empty if it holds none.
     """
 
@@ -78,6 +80,7 @@ class CohortFacts:
     warnings: tuple[str, ...]
     shrinkage: tuple[float, ...]
     rightly_named: dict[str, float]
+    patients_apart: int = 0
     parts: str = ""
 
 
@@ -97,6 +100,7 @@ class Cohort:
         null: Similarities of slices that cannot be copies.
         control: Similarities of known copies.
         thumbnails: uint8 (N, T, T), or None.
+        patients_apart: The null of verification, or None where it is not stored.
         parts: What copied parts are searched in, or None.
         memory: What was worked out from it and need not be again while it is loaded.
     """
@@ -112,6 +116,7 @@ class Cohort:
     null: Null
     control: Control
     thumbnails: NDArray[np.uint8] | None = field(default=None)
+    patients_apart: PatientsApart | None = field(default=None)
     parts: PartReference | None = field(default=None)
     memory: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from MemorizationIndexLib.cohort.apart import VERSION, PatientsApart
 from MemorizationIndexLib.cohort.cohort import Cohort, CohortError, CohortFacts
 from MemorizationIndexLib.evidence.part_reference import (
     PartReference,
@@ -280,6 +281,12 @@ def _assemble(path: Path, facts: CohortFacts) -> Cohort:
         ),
         thumbnails=(
             array("thumbnails", mapped=True) if (path / "thumbnails.npy").exists() else None
+        ),
+        # Another arithmetic's is left alone: it is then made again when a slice is flagged.
+        patients_apart=(
+            PatientsApart(array("apart.ssim"), array("apart.ncc"))
+            if facts.patients_apart == VERSION
+            else None
         ),
         parts=_parts(facts, array, whitener),
     )

@@ -6,8 +6,12 @@ at least one picture has content.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
+
+from MemorizationIndexLib.evidence.smoothing import smoothed
 
 SSIM_RADIUS = 5
 """Pixels on each side of the center: the 11 × 11 window of Wang et al. 2004."""
@@ -18,10 +22,41 @@ _C2 = 0.03**2
 CONTENT = 0.05
 """Share of the range above which a pixel shows tissue rather than air."""
 
-_FLAT = 1e-6
+FLAT = 1e-6
+"""Standard deviation below which a picture is constant and tells nothing."""
 
 
-def ssim_map(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float64]:
+@dataclass(frozen=True)
+class Agreement:
+    """How well two pictures agree over their content.
+
+    Attributes:
+        ssim: Mean SSIM, in [−1, 1]; see :func:`mean_ssim`.
+        ncc: Normalised cross-correlation, in [−1, 1]; see :func:`ncc`.
+    """
+
+    ssim: float
+    ncc: float
+
+
+def measure(
+    query: NDArray[np.float32], registered: NDArray[np.float32], overlap: NDArray[np.bool_]
+) -> Agreement:
+    """Return SSIM and NCC where a query or the picture laid over it has content.
+
+    Args:
+        query: Shape (H, W), values in [0, 1].
+        registered: The same shape.
+        overlap: Where both pictures are known.
+    """
+    moments = _moments(query, registered)
+    where = overlap & ((moments[0] > CONTENT) | (moments[1] > CONTENT))
+    return Agreement(
+        _mean_where(_ssim(moments), _eroded(overlap) & where), ncc(query, registered, where)
+    )
+
+
+def ssim_map(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the structural similarity around each pixel (Wang et al. 2004, equation 13).
 
     Gaussian window of 11 × 11 pixels with sigma 1.5, K1 = 0.01, K2 = 0.03, population covariance.
@@ -34,14 +69,25 @@ def ssim_map(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np
     Returns:
         Shape (H, W), values in [−1, 1].
     """
-    x, y = one.astype(np.float64), other.astype(np.float64)
-    mean_x, mean_y = _local_mean(x), _local_mean(y)
-    var_x = np.maximum(_local_mean(x * x) - mean_x**2, 0.0)
-    var_y = np.maximum(_local_mean(y * y) - mean_y**2, 0.0)
-    covariance = _local_mean(x * y) - mean_x * mean_y
-    return ((2 * mean_x * mean_y + _C1) * (2 * covariance + _C2)) / (
-        (mean_x**2 + mean_y**2 + _C1) * (var_x + var_y + _C2)
-    )
+    return _ssim(_moments(one, other))
+
+
+def _moments(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return local means of both pictures, their squares and their product, (5, H, W)."""
+    stack = np.empty((5, *one.shape), np.float32)
+    stack[0], stack[1] = one, other
+    np.multiply(one, one, out=stack[2])
+    np.multiply(other, other, out=stack[3])
+    np.multiply(one, other, out=stack[4])
+    return smoothed(stack, _SIGMA, SSIM_RADIUS)
+
+
+def _ssim(moments: NDArray[np.float32]) -> NDArray[np.float32]:
+    x, y, xx, yy, xy = moments
+    product, squares = x * y, x * x + y * y
+    spread = np.maximum(xx + yy - squares, np.float32(0.0))
+    covariance = xy - product
+    return ((2 * product + _C1) * (2 * covariance + _C2)) / ((squares + _C1) * (spread + _C2))
 
 
 def content(pixels: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -49,7 +95,7 @@ def content(pixels: NDArray[np.float32]) -> NDArray[np.bool_]:
 
     The local mean, because the noise of air passes 5 % in single pixels.
     """
-    return _local_mean(pixels.astype(np.float64)) > CONTENT
+    return smoothed(np.asarray(pixels, np.float32), _SIGMA, SSIM_RADIUS) > CONTENT
 
 
 def mean_ssim(
@@ -66,10 +112,12 @@ def mean_ssim(
         overlap: Where both pictures are known.
         where: Where at least one has content.
     """
-    counted = _eroded(overlap) & where
-    if not counted.any():
-        return 0.0
-    return float(ssim_map(one, other)[counted].mean())
+    return _mean_where(ssim_map(one, other), _eroded(overlap) & where)
+
+
+def _mean_where(values: NDArray[np.float32], counted: NDArray[np.bool_]) -> float:
+    number = np.count_nonzero(counted)
+    return float((values * counted).sum(dtype=np.float64) / number) if number else 0.0
 
 
 def ncc(one: NDArray[np.float32], other: NDArray[np.float32], where: NDArray[np.bool_]) -> float:
@@ -84,20 +132,19 @@ def ncc(one: NDArray[np.float32], other: NDArray[np.float32], where: NDArray[np.
     y -= y.mean()
     # No matrix products: BLAS would wake all its threads for these few numbers, many times over.
     spread_x, spread_y = np.sqrt((x * x).sum()), np.sqrt((y * y).sum())
-    if min(spread_x, spread_y) <= _FLAT * np.sqrt(x.size):
+    if min(spread_x, spread_y) <= FLAT * np.sqrt(x.size):
         return 0.0
     return float(np.clip((x * y).sum() / (spread_x * spread_y), -1.0, 1.0))
 
 
-def _local_mean(pixels: NDArray[np.float64]) -> NDArray[np.float64]:
-    from scipy import ndimage
-
-    return ndimage.gaussian_filter(pixels, _SIGMA, radius=SSIM_RADIUS, mode="reflect")
-
-
 def _eroded(overlap: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Leave only pixels whose window holds nothing but overlap; beyond the border there is none."""
-    from scipy import ndimage
-
-    side = 2 * SSIM_RADIUS + 1
-    return ndimage.minimum_filter(overlap, size=side, mode="constant", cval=False)
+    for _ in range(2):
+        left = np.zeros_like(overlap)
+        left[SSIM_RADIUS:-SSIM_RADIUS] = True
+        for offset in range(2 * SSIM_RADIUS + 1):
+            left[SSIM_RADIUS:-SSIM_RADIUS] &= overlap[
+                offset : len(overlap) - 2 * SSIM_RADIUS + offset
+            ]
+        overlap = np.ascontiguousarray(left.T)
+    return overlap

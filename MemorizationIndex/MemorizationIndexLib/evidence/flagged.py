@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,13 +15,17 @@ from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.evidence.errors import EvidenceError
 from MemorizationIndexLib.evidence.localization import similarity_map
 from MemorizationIndexLib.evidence.nearest_pairs import nearest_pairs
-from MemorizationIndexLib.evidence.registration import Pixels
+from MemorizationIndexLib.evidence.patients_apart import (
+    lay_apart,
+    reduced,
+    registration_start,
+)
+from MemorizationIndexLib.evidence.placement import Pixels
 from MemorizationIndexLib.evidence.verification import (
     Verification,
     VerificationNull,
     checkerboard,
     difference,
-    verification_null,
     verify,
 )
 from MemorizationIndexLib.index.poses import Pose, query_views, reference_poses
@@ -33,9 +37,6 @@ MOST_VERIFIED = 200
 
 MOST_PICTURED = 20
 """Most suspicious slices whose match is pictured."""
-
-SIDE = 224
-"""Largest side at which slices are compared; finer ones are reduced."""
 
 PICTURE_SIDE = 144
 """Side of a picture in pixels."""
@@ -88,15 +89,6 @@ class Verified:
     sentence: str = ""
 
 
-def reduced(pixels: Pixels) -> Pixels:
-    """Return a slice at the side it is compared at, float32 in [0, 1]."""
-    if len(pixels) <= SIDE:
-        return pixels
-    picture = Image.fromarray(np.ascontiguousarray(pixels, dtype=np.float32))
-    small = picture.resize((SIDE, SIDE), Image.Resampling.BOX)
-    return np.clip(np.asarray(small, dtype=np.float32), 0.0, 1.0)
-
-
 def verify_flagged(
     flagged: Sequence[FlaggedSlice],
     cohort: Cohort,
@@ -108,7 +100,8 @@ def verify_flagged(
 ) -> Verified:
     """Lay the match over each flagged slice and judge it against pairs of different patients.
 
-    The null is made when the first slice of a cohort is flagged and kept as long as the cohort is.
+    The null is the cohort's, or made when the first slice is flagged and kept as long as the cohort
+    is loaded.
 
     Args:
         flagged: Most suspicious first.
@@ -136,24 +129,23 @@ def verify_flagged(
             sentence="Matches were not verified: their images are gone, changed or not readable."
         )
     try:
-        null = _null(cohort, encoder, alpha, len(at_hand), progress, cancelled)
+        null = _null(cohort, encoder, alpha, progress, cancelled)
     except EvidenceError as error:
         return Verified(sentence=f"Matches were not verified: {_lowered(str(error))}")
     found = {}
-    pairs = len(null.ssim)
     for done, number in enumerate(at_hand):
         check(cancelled)
-        progress(Progress(STAGE, pairs + done, pairs + len(at_hand), "pairs"))
+        progress(Progress(STAGE, done, len(at_hand), "pairs"))
         one = flagged[number]
         reference = pixels[one.row]
-        verification = verify(one.pixels, reference, null, start=_start(one.pose))
+        verification = verify(one.pixels, reference, null, start=registration_start(one.pose))
         found[number] = VerifiedSlice(
             verification.ssim,
             verification.ncc,
             verification.verified,
             _pictures(one.pixels, reference, verification) if number < MOST_PICTURED else None,
         )
-    progress(Progress(STAGE, pairs + len(at_hand), pairs + len(at_hand), "pairs"))
+    progress(Progress(STAGE, len(at_hand), len(at_hand), "pairs"))
     sentence = null.rule
     if len(at_hand) < len(flagged):
         sentence += (
@@ -167,54 +159,32 @@ def _null(
     cohort: Cohort,
     encoder: Encoder,
     alpha: float,
-    flagged: int,
     progress: ProgressFunction,
     cancelled: CancelFunction,
 ) -> VerificationNull:
-    if STAGE not in cohort.memory:
+    apart = cohort.patients_apart or cohort.memory.get(STAGE)
+    if apart is None:
         robust = cohort.facts.robust
         pairs = nearest_pairs(
-            cohort, reference_poses(encoder, robust=robust), query_views(encoder, robust=robust)
+            cohort.reference,
+            cohort.features,
+            cohort.facts.seed,
+            reference_poses(encoder, robust=robust),
+            query_views(encoder, robust=robust),
         )
-        rows = sorted({row for pair in pairs for row in (pair.slice, pair.nearest)})
-        pixels = _pixels(cohort, rows, cancelled)
-        pairs = [pair for pair in pairs if pair.slice in pixels and pair.nearest in pixels]
-
-        def seen() -> Iterator[tuple[Pixels, Pixels]]:
-            for done, pair in enumerate(pairs):
-                check(cancelled)
-                progress(Progress(STAGE, done, len(pairs) + flagged, "pairs"))
-                yield pixels[pair.slice], pixels[pair.nearest]
-
-        starts = (_start(pair.pose) for pair in pairs)
-        null = verification_null(seen(), alpha=alpha, starts=starts)
-        cohort.memory[STAGE] = (null.ssim, null.ncc)
-    ssim, ncc = cohort.memory[STAGE]
-    return VerificationNull(ssim, ncc, alpha)
+        apart = cohort.memory[STAGE] = lay_apart(
+            pairs,
+            lambda rows: _pixels(cohort, rows, cancelled),
+            stage=STAGE,
+            progress=progress,
+            cancelled=cancelled,
+        )
+    return VerificationNull(apart.ssim, apart.ncc, alpha)
 
 
 def _pixels(cohort: Cohort, rows: Sequence[int], cancelled: CancelFunction) -> dict[int, Pixels]:
-    """Read reference slices, file by file, so that a cancellation is heard between files."""
-    by_source: dict[str, list[int]] = {}
-    for row in rows:
-        by_source.setdefault(cohort.sources[row], []).append(row)
-    found: dict[int, Pixels] = {}
-    for together in by_source.values():
-        check(cancelled)
-        read = reference_pixels(cohort, together)
-        found.update((row, reduced(pixels)) for row, pixels in read.items())
-    return found
-
-
-def _start(pose: Pose) -> tuple[str, float]:
-    """Return the pose as a start for ``registration.register``."""
-    flip = {
-        (False, False): "none",
-        (True, False): "horizontal",
-        (False, True): "vertical",
-        (True, True): "both",
-    }
-    return flip[pose.horizontal, pose.vertical], pose.rotation
+    read = reference_pixels(cohort, rows, between_files=lambda: check(cancelled))
+    return {row: reduced(pixels) for row, pixels in read.items()}
 
 
 def _pictures(query: Pixels, reference: Pixels, verification: Verification) -> MatchPictures:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from MemorizationIndexLib.evidence.agreement import content
 from MemorizationIndexLib.evidence.errors import EvidenceError
 from MemorizationIndexLib.evidence.registration import Pixels, Registration, flipped
+from MemorizationIndexLib.evidence.smoothing import smoothed
 
 WINDOW = 0.03
 """Standard deviation of the window, as a share of the slice's side."""
@@ -57,35 +58,43 @@ def similarity_map(query: Pixels, reference: Pixels, registration: Registration)
 
 
 def _local_correlation(query: Pixels, other: Pixels, known: NDArray[np.bool_]) -> Pixels:
-    sigma = WINDOW * len(query)
-    step = max(1, round(sigma / 2))
-    x = query.astype(np.float64)
-    mean_x, variance_x = _moments(x, sigma)
-    y = np.where(known, other, 0.0).astype(np.float64)
-    mean_y, variance_y = _moments(y, sigma)
-    shown = content(other) & known
-    best = np.zeros(query.shape)
-    for down in range(-REACH * step, REACH * step + 1, step):
-        for right in range(-REACH * step, REACH * step + 1, step):
-            moved = _moved(y, down, right)
-            covariance = _blurred(x * moved, sigma) - mean_x * _moved(mean_y, down, right)
+    """Correlate around every so manieth pixel, a step apart, and fill in between.
+
+    Windows are much wider than a step. Places lie as far apart as displacements, so that the
+    moments of a displaced picture are those of another place.
+    """
+    size = len(query)
+    sigma = WINDOW * size
+    step, radius = max(1, round(sigma / 2)), max(1, round(3 * sigma))
+    y = np.where(known, other, np.float32(0.0))
+    mean_x, mean_y, square_x, square_y = smoothed(
+        np.stack([query, y, query * query, y * y]), sigma, radius, every=step
+    )
+    variance_x = np.maximum(square_x - mean_x**2, 0.0)
+    variance_y = np.maximum(square_y - mean_y**2, 0.0)
+    showing = (content(other) & known).astype(np.float32)
+    shown = smoothed(showing, float(step), step, every=step) > 0.5
+    best = np.zeros_like(mean_x)
+    for down in range(-REACH, REACH + 1):
+        for right in range(-REACH, REACH + 1):
+            product = query * _moved(y, down * step, right * step)
+            covariance = smoothed(product, sigma, radius, every=step)
+            covariance -= mean_x * _moved(mean_y, down, right)
             variance = variance_x * _moved(variance_y, down, right)
-            correlation = covariance / np.sqrt(variance + _NOISE**4)
-            np.maximum(best, np.where(_moved(shown, down, right), correlation, 0.0), out=best)
-    return np.where(content(query), np.clip(best, 0.0, 1.0), 0.0).astype(np.float32)
+            correlation = covariance / np.sqrt(variance + np.float32(_NOISE**4))
+            correlation *= _moved(shown, down, right)
+            np.maximum(best, correlation, out=best)
+    filled = _filled(_filled(best, size, step).T, size, step).T
+    return np.where(content(query), np.clip(filled, 0.0, 1.0), np.float32(0.0))
 
 
-def _moments(
-    pixels: NDArray[np.float64], sigma: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    mean = _blurred(pixels, sigma)
-    return mean, np.maximum(_blurred(pixels * pixels, sigma) - mean**2, 0.0)
-
-
-def _blurred(pixels: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-    from scipy import ndimage
-
-    return ndimage.gaussian_filter(pixels, sigma, mode="nearest", truncate=3.0)
+def _filled(rows: Pixels, size: int, step: int) -> Pixels:
+    """Return ``size`` rows, linear between given ones that lie a step apart."""
+    place = np.minimum(np.arange(size) / step, len(rows) - 1)
+    above = place.astype(int)
+    share = (place - above).astype(np.float32)[:, None]
+    below = np.minimum(above + 1, len(rows) - 1)
+    return rows[above] * (1 - share) + rows[below] * share
 
 
 def _moved(pixels: NDArray, down: int, right: int) -> NDArray:

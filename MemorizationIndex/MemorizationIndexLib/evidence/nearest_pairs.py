@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from MemorizationIndexLib.cohort.cohort import Cohort
 from MemorizationIndexLib.index.control import balanced_sample
 from MemorizationIndexLib.index.poses import FLIPS, Pose, seen_pose
-from MemorizationIndexLib.index.reference import Views
+from MemorizationIndexLib.index.reference import Reference, Views
 
 LEAST_PAIRS, MOST_PAIRS = 20, 99
 """One pair per subject between these: slices of one subject are not independent, so more would not
@@ -33,23 +32,30 @@ class NearestPair:
     pose: Pose
 
 
-def nearest_pairs(cohort: Cohort, poses: Sequence[Pose], views: Views) -> list[NearestPair]:
+def nearest_pairs(
+    reference: Reference,
+    features: Sequence[NDArray[np.float32]],
+    seed: int,
+    poses: Sequence[Pose],
+    views: Views,
+) -> list[NearestPair]:
     """Draw reference slices and find the nearest slice of another subject, as the audit searches.
 
     Args:
-        cohort: The cohort; its seed draws the slices, balanced over subjects.
+        reference: The reference.
+        features: Its raw features, one (P, N, D) array per layer.
+        seed: Draws the slices, balanced over subjects.
         poses: Of the cohort's stored rows.
         views: The poses in which a query is seen.
 
     Returns:
         As many pairs as there are subjects, 20 to 99; fewer where there are fewer slices.
     """
-    reference = cohort.reference
-    size = int(np.clip(cohort.subject_count, LEAST_PAIRS, MOST_PAIRS))
-    rng = np.random.default_rng([cohort.facts.seed, 4])
+    size = int(np.clip(reference.subject_count, LEAST_PAIRS, MOST_PAIRS))
+    rng = np.random.default_rng([seed, 4])
     chosen = balanced_sample(reference.subjects, size, rng)
     own = reference.subjects[chosen]
-    queries = [np.asarray(layer[0][chosen]) for layer in cohort.features]
+    queries = [np.asarray(layer[0][chosen]) for layer in features]
     seen = [reference.whiten(view) for view in views(queries)]
     best = np.full(len(chosen), -1.0)
     rows: NDArray[np.int64] = np.zeros(len(chosen), np.int64)
@@ -69,8 +75,8 @@ def nearest_pairs(cohort: Cohort, poses: Sequence[Pose], views: Views) -> list[N
     return [
         NearestPair(
             int(query),
-            int(row % cohort.slice_count),
-            seen_pose(poses[int(row // cohort.slice_count)], FLIPS[view]),
+            int(row % reference.slice_count),
+            seen_pose(poses[int(row // reference.slice_count)], FLIPS[view]),
         )
         for query, row, view, found in zip(chosen, rows, turned, best, strict=True)
         if found >= 0

@@ -1,4 +1,8 @@
-"""A match laid over the query: 2D similarity registration with flip hypotheses (SimpleITK)."""
+"""A match laid over the query: 2D similarity registration.
+
+Where the robust search tells the pose, it is refined. Where nothing is known, SimpleITK searches
+under four flips, from several rotations.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from MemorizationIndexLib.evidence.agreement import CONTENT, content, mean_ssim, ncc
+from MemorizationIndexLib.evidence.agreement import measure
 from MemorizationIndexLib.evidence.errors import EvidenceError
+from MemorizationIndexLib.evidence.placement import Pixels, Placement
+from MemorizationIndexLib.evidence.refinement import SCALE_RANGE, Laid, Level, lay, refine
+from MemorizationIndexLib.evidence.smoothing import smoothed
 
 if TYPE_CHECKING:
     import SimpleITK
-
-Pixels = NDArray[np.float32]
 
 FLIPS = ("none", "horizontal", "vertical", "both")
 """Flip hypotheses by name, in the order in which ties are decided."""
@@ -25,9 +30,7 @@ _PYRAMID = ((28, 1.0, 0.5, 0.05), (56, 1.0, 0.5, 0.01), (112, 1.0, 0.7, 0.0))
 which a flip may trail the best and stay."""
 
 _START_ANGLES = (0.0, -12.0, 12.0)
-_SMOOTHING = 0.7
-_SCALE_RANGE = (0.75, 1.0 / 0.75)
-_LEAST_OVERLAP = 0.5
+_SMOOTHING, _SMOOTHING_RADIUS = 0.7, 3
 _ITERATIONS = 60
 _LEAST_SIDE = 16
 
@@ -60,34 +63,6 @@ class Registration:
     ncc: float
 
 
-@dataclass(frozen=True)
-class _Pose:
-    """Query point → point of the flipped reference, ITK's similarity about the center.
-
-    Points are (right, down) in pixels of the full size.
-    """
-
-    flip: str
-    scale: float
-    radians: float
-    shift: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class _Level:
-    """The pair at one resolution; ``step`` is the size of its pixels in full-size pixels."""
-
-    query: Pixels
-    reference: Pixels
-    step: float
-
-    @classmethod
-    def of(cls, query: Pixels, reference: Pixels, side: int) -> _Level:
-        size = len(query)
-        side = min(side, size)
-        return cls(_resized(query, side), _resized(reference, side), size / side)
-
-
 def register(
     query: Pixels,
     reference: Pixels,
@@ -97,10 +72,11 @@ def register(
 ) -> Registration:
     """Register a reference slice to a query: flip, rotation, scale and translation.
 
-    Every hypothesis is optimised on a coarse copy (SimpleITK, correlation metric, every pixel
-    used), the best and its close rivals on finer ones; the one with the highest NCC over the
-    overlap's content is kept. One thread and no random sampling: the same pair gives the same
-    numbers.
+    A known pose is refined on copies of 28, 56 and 112 pixels (``refinement.refine``). Otherwise
+    every hypothesis is optimised on a coarse copy (SimpleITK, correlation metric, every pixel
+    used), the best and its close rivals on finer ones, and the best then refined. The pose it began
+    with is kept where the NCC over the overlap's content is not higher. One thread and no random
+    sampling: the same pair gives the same numbers.
 
     Args:
         query: float32, shape (S, S), values in [0, 1].
@@ -122,18 +98,20 @@ def register(
     starts = _starts(flips, start)
     if min(np.ptp(query), np.ptp(reference)) <= 0.0:
         # Nothing to align by; the measures say so with an NCC of 0.
-        return _measured(query, reference, starts[0])
-    coarsest = _Level.of(query, reference, _PYRAMID[0][0])
-    poses = _best_per_flip(coarsest, starts, margin=np.inf)
-    for side, stride, relaxation, margin in _PYRAMID:
-        level = _Level.of(query, reference, side)
-        refined = [_refined(level, pose, stride, relaxation) for pose in poses]
-        before, poses = poses, _best_per_flip(level, refined, margin)
-    # An optimiser may leave a good pose, and a copy that was not moved must not be resampled.
-    best = max([*poses, *before], key=lambda pose: _agreement(level, pose))
-    full = _Level(query, reference, 1.0)
-    finalists = [next(pose for pose in starts if pose.flip == best.flip), best]
-    return _measured(query, reference, max(finalists, key=lambda pose: _agreement(full, pose)))
+        best = unmoved = starts[0]
+    else:
+        best = (
+            _searched(query, reference, starts)
+            if start is None
+            else _refined(query, reference, starts[0])
+        )
+        unmoved = next(one for one in starts if one.flip == best.flip)
+    full = Level(query, np.ascontiguousarray(flipped(reference, best.flip)), 1.0)
+    laid = lay(full, best)
+    # A copy that was not moved must not be resampled.
+    if best != unmoved and (as_it_was := lay(full, unmoved)).ncc >= laid.ncc:
+        best, laid = unmoved, as_it_was
+    return _measured(query, best, laid)
 
 
 def flipped(pixels: Pixels, flip: str) -> Pixels:
@@ -164,7 +142,7 @@ def _checked(pixels: Pixels, name: str) -> Pixels:
     return pixels
 
 
-def _starts(flips: bool, start: tuple[str, float] | None) -> list[_Pose]:
+def _starts(flips: bool, start: tuple[str, float] | None) -> list[Placement]:
     if start is not None:
         flip, degrees = start
         if flip not in FLIPS or not np.isfinite(degrees):
@@ -172,24 +150,62 @@ def _starts(flips: bool, start: tuple[str, float] | None) -> list[_Pose]:
                 f"The start {start!r} is no pose; give one of {', '.join(FLIPS)} and an angle in "
                 "degrees."
             )
-        return [_Pose(flip, 1.0, float(np.deg2rad(degrees)), (0.0, 0.0))]
+        return [_turned(flip, degrees)]
     return [
-        _Pose(flip, 1.0, float(np.deg2rad(degrees)), (0.0, 0.0))
+        _turned(flip, degrees)
         for flip in (FLIPS if flips else FLIPS[:1])
         for degrees in _START_ANGLES
     ]
 
 
-def _resized(pixels: Pixels, side: int) -> Pixels:
-    """Reduce and smooth; smoothed, because a copy moved by half a pixel must still look alike."""
-    from scipy import ndimage
-
-    picture = Image.fromarray(np.ascontiguousarray(pixels))
-    reduced = np.asarray(picture.resize((side, side), Image.Resampling.BOX), dtype=np.float32)
-    return ndimage.gaussian_filter(reduced, _SMOOTHING, mode="nearest")
+def _turned(flip: str, degrees: float) -> Placement:
+    return Placement(flip, complex(np.exp(1j * np.deg2rad(degrees))), 0j)
 
 
-def _image(level: _Level, pixels: Pixels) -> SimpleITK.Image:
+def _levels(query: Pixels, reference: Pixels) -> list[Level]:
+    """Return the pair reduced, coarse to fine; the reference must be flipped already."""
+    levels: list[Level] = []
+    pair = [np.ascontiguousarray(pixels) for pixels in (query, reference)]
+    for side in sorted({min(side, len(query)) for side, *_ in _PYRAMID}, reverse=True):
+        pair = [_reduced(pixels, side) for pixels in pair]
+        # Smoothed, because a copy moved by half a pixel must still look alike.
+        smooth = [smoothed(pixels, _SMOOTHING, _SMOOTHING_RADIUS) for pixels in pair]
+        levels.insert(0, Level(smooth[0], smooth[1], len(query) / side))
+    # Small slices have fewer sizes than the pyramid.
+    return levels[:1] * (len(_PYRAMID) - len(levels)) + levels
+
+
+def _reduced(pixels: Pixels, side: int) -> Pixels:
+    if len(pixels) == side:
+        return pixels
+    picture = Image.fromarray(pixels)
+    return np.asarray(picture.resize((side, side), Image.Resampling.BOX), dtype=np.float32)
+
+
+def _refined(query: Pixels, reference: Pixels, placement: Placement) -> Placement:
+    """Return a placement refined from coarse to fine."""
+    for level in _levels(query, flipped(reference, placement.flip)):
+        placement = refine(level, placement)
+    return placement
+
+
+def _searched(query: Pixels, reference: Pixels, starts: list[Placement]) -> Placement:
+    """Return the best placement that SimpleITK finds from several starts."""
+    by_flip = {
+        flip: _levels(query, flipped(reference, flip)) for flip in {one.flip for one in starts}
+    }
+    levels = {flip: pyramid[0] for flip, pyramid in by_flip.items()}
+    best = _best_per_flip(levels, starts, margin=np.inf)
+    for number, (_, stride, relaxation, margin) in enumerate(_PYRAMID):
+        levels = {flip: pyramid[number] for flip, pyramid in by_flip.items()}
+        optimised = [_optimised(levels[one.flip], one, stride, relaxation) for one in best]
+        before, best = best, _best_per_flip(levels, optimised, margin)
+    # An optimiser may leave a good placement.
+    found = max([*best, *before], key=lambda one: lay(levels[one.flip], one).ncc)
+    return refine(levels[found.flip], found)
+
+
+def _image(level: Level, pixels: Pixels) -> SimpleITK.Image:
     """ITK's picture whose physical points are full-size pixels from the center."""
     import SimpleITK
 
@@ -199,12 +215,14 @@ def _image(level: _Level, pixels: Pixels) -> SimpleITK.Image:
     return image
 
 
-def _refined(level: _Level, pose: _Pose, stride: float, relaxation: float) -> _Pose:
-    """Return the pose after optimisation; the start itself where it left the believable range."""
+def _optimised(level: Level, start: Placement, stride: float, relaxation: float) -> Placement:
+    """Return the placement after ITK; the start itself where it left the believable range."""
     import SimpleITK
 
     transform = SimpleITK.Similarity2DTransform()
-    transform.SetParameters([pose.scale, pose.radians, *pose.shift])
+    transform.SetParameters(
+        [abs(start.turn), float(np.angle(start.turn)), start.shift.real, start.shift.imag]
+    )
     method = SimpleITK.ImageRegistrationMethod()
     # More threads would sum in another order.
     method.SetNumberOfThreads(1)
@@ -221,72 +239,41 @@ def _refined(level: _Level, pose: _Pose, stride: float, relaxation: float) -> _P
     try:
         # Framed in air: without it, points that enter and leave the reference make the metric jump
         # wherever tissue is cut by the frame, and the optimiser stops there.
-        framed = np.pad(flipped(level.reference, pose.flip), len(level.reference) // 4)
+        framed = np.pad(level.reference, len(level.reference) // 4)
         method.Execute(_image(level, level.query), _image(level, framed))
     except RuntimeError:
         # ITK's way to say that the pictures lost each other; the start remains a candidate.
-        return pose
+        return start
     scale, radians, right, down = transform.GetParameters()
-    if not _SCALE_RANGE[0] <= scale <= _SCALE_RANGE[1]:
-        return pose
-    return _Pose(pose.flip, scale, radians, (right, down))
+    if not SCALE_RANGE[0] <= scale <= SCALE_RANGE[1]:
+        return start
+    return Placement(start.flip, complex(scale * np.exp(1j * radians)), complex(right, down))
 
 
-def _laid_over(level: _Level, pose: _Pose) -> tuple[Pixels, NDArray[np.bool_]]:
-    """Resample the reference on the query's grid; return it with where it is known."""
-    from scipy import ndimage
-
-    reference = np.ascontiguousarray(flipped(level.reference, pose.flip))
-    side = len(reference)
-    cosine, sine = np.cos(pose.radians), np.sin(pose.radians)
-    matrix = pose.scale * np.array([[cosine, sine], [-sine, cosine]])
-    center = np.full(2, (side - 1) / 2)
-    shift = np.array(pose.shift[::-1]) / level.step
-    offset = center + shift - matrix @ center
-    resampled = ndimage.affine_transform(reference, matrix, offset, order=1, mode="nearest")
-    points = np.tensordot(matrix, np.indices((side, side)), axes=1) + offset[:, None, None]
-    # Half a pixel: a pixel is known as far as it reaches.
-    overlap = ((points >= -0.5) & (points <= side - 0.5)).all(axis=0)
-    return np.where(overlap, resampled, np.float32(0.0)), overlap
+def _best_per_flip(
+    levels: dict[str, Level], placements: list[Placement], margin: float
+) -> list[Placement]:
+    """Return the best placement of each flip, without flips that trail by more than the margin."""
+    best: dict[str, tuple[float, Placement]] = {}
+    for one in placements:
+        agrees = lay(levels[one.flip], one).ncc
+        if one.flip not in best or agrees > best[one.flip][0]:
+            best[one.flip] = (agrees, one)
+    highest = max(agrees for agrees, _ in best.values())
+    return [one for agrees, one in best.values() if agrees >= highest - margin]
 
 
-def _agreement(level: _Level, pose: _Pose) -> float:
-    """NCC over the overlap's content; −1 if much of the query's content lies outside."""
-    registered, overlap = _laid_over(level, pose)
-    shown = level.query > CONTENT
-    where = overlap & (shown | (registered > CONTENT))
-    if (shown & overlap).sum() < _LEAST_OVERLAP * shown.sum():
-        return -1.0
-    return ncc(level.query, registered, where)
-
-
-def _best_per_flip(level: _Level, poses: list[_Pose], margin: float) -> list[_Pose]:
-    """Return the best pose of each flip, without the flips that trail by more than the margin."""
-    best: dict[str, tuple[float, _Pose]] = {}
-    for pose in poses:
-        agreement = _agreement(level, pose)
-        if pose.flip not in best or agreement > best[pose.flip][0]:
-            best[pose.flip] = (agreement, pose)
-    highest = max(agreement for agreement, _ in best.values())
-    return [pose for agreement, pose in best.values() if agreement >= highest - margin]
-
-
-def _measured(query: Pixels, reference: Pixels, pose: _Pose) -> Registration:
-    registered, overlap = _laid_over(_Level(query, reference, 1.0), pose)
-    where = overlap & (content(query) | content(registered))
-    cosine, sine = np.cos(pose.radians), np.sin(pose.radians)
-    right, down = pose.shift
+def _measured(query: Pixels, placement: Placement, laid: Laid) -> Registration:
+    agrees = measure(query, laid.pixels, laid.known)
+    # The placement takes query points to the reference; pictures move the other way.
+    back = -placement.shift / placement.turn
     return Registration(
-        pixels=registered,
-        overlap=overlap,
-        flip=pose.flip,
-        # The pose takes query points to the reference; pictures move the other way.
-        angle=float(np.rad2deg(np.arctan2(sine, cosine))),
-        scale=float(1.0 / pose.scale),
-        translation=(
-            float(-(cosine * right + sine * down) / pose.scale),
-            float(-(cosine * down - sine * right) / pose.scale),
-        ),
-        ssim=mean_ssim(query, registered, overlap, where),
-        ncc=ncc(query, registered, where),
+        pixels=laid.pixels,
+        overlap=laid.known,
+        flip=placement.flip,
+        angle=float(np.rad2deg(np.angle(placement.turn))),
+        scale=float(1.0 / abs(placement.turn)),
+        translation=(back.real, back.imag),
+        ssim=agrees.ssim,
+        ncc=agrees.ncc,
     )
