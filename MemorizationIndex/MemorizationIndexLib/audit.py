@@ -36,6 +36,7 @@ from MemorizationIndexLib.index.poses import Pose, query_views
 from MemorizationIndexLib.index.protocols import CalibrationError
 from MemorizationIndexLib.index.scores import null_spread
 from MemorizationIndexLib.index.verdict import ALPHA, Thresholds, find_thresholds
+from MemorizationIndexLib.part_search import PartSearch, why_no_search
 from MemorizationIndexLib.progress import (
     CancelFunction,
     Progress,
@@ -44,7 +45,7 @@ from MemorizationIndexLib.progress import (
     never,
     quiet,
 )
-from MemorizationIndexLib.results import AuditResult, MatchPictures
+from MemorizationIndexLib.results import AuditResult, MatchPictures, PartPictures
 from MemorizationIndexLib.summary import summarize, with_share
 from MemorizationIndexLib.verifying import verified_slices
 
@@ -62,6 +63,7 @@ class AuditOptions:
         cache: Whether features are kept for the next run.
         pictures: Whether pictures for the report are kept.
         verify: Whether the match of each flagged slice is laid over it, where its image is at hand.
+        parts: Whether copied parts are searched, where the cohort was built for it.
     """
 
     alpha: float = ALPHA
@@ -71,6 +73,7 @@ class AuditOptions:
     cache: bool = True
     pictures: bool = True
     verify: bool = True
+    parts: bool = True
 
 
 def score(
@@ -208,7 +211,9 @@ def _score(
         if spread.defined
         else None
     )
-    scored = _match(queries, cohort, options, encoder, thresholds, progress, cancelled)
+    part_note = why_no_search(cohort, wanted=options.parts)
+    parts = None if part_note else PartSearch(cohort, encoder, options.alpha)
+    scored = _match(queries, cohort, options, encoder, thresholds, parts, progress, cancelled)
     poses = seen_poses(scored, cohort, encoder)
     if thresholds is not None:
         slices, similarity = slice_results(scored, cohort, thresholds, poses)
@@ -228,6 +233,9 @@ def _score(
             progress=progress,
             cancelled=cancelled,
         )
+    part_pictures: dict[tuple[str, int], PartPictures] = {}
+    if parts is not None:
+        slices, part_pictures = parts.told(slices)
     volumes = volume_results(slices)
     summary = summarize(
         slices,
@@ -243,7 +251,10 @@ def _score(
     summary = replace(
         with_share(summary, slices, similarity, cohort),
         verification=verification,
+        part_note=part_note,
     )
+    if parts is not None:
+        summary = parts.in_summary(summary, slices)
     result = AuditResult(
         slices=tuple(slices),
         volumes=tuple(volumes),
@@ -263,6 +274,7 @@ def _score(
             pictures=query_pictures(scored, slices),
             reference_pictures=reference_pictures(cohort, slices),
             match_pictures=match_pictures,
+            part_pictures=part_pictures,
         )
     return result
 
@@ -273,6 +285,7 @@ def _match(
     options: AuditOptions,
     encoder: Encoder,
     thresholds: Thresholds | None,
+    parts: PartSearch | None,
     progress: ProgressFunction,
     cancelled: CancelFunction,
 ) -> Scored:
@@ -298,14 +311,17 @@ def _match(
             scored.matches.append(matches)
             first = len(scored.slices)
             numbers = [n for n, one in enumerate(batch.slices, first) if one.pixels is not None]
-            for number, one, similarity in zip(
-                numbers, batch.scored, matches.similarity, strict=True
+            pixels = [one.pixels for one in batch.scored if one.pixels is not None]
+            standing_out = np.zeros(len(numbers), bool)
+            if parts is not None:
+                standing_out = parts.add(numbers, pixels, [layer[0] for layer in batch.features])
+            for number, picture, similarity, part in zip(
+                numbers, pixels, np.nan_to_num(matches.similarity), standing_out, strict=True
             ):
-                assert one.pixels is not None
                 if options.pictures:
-                    gallery.offer(number, float(np.nan_to_num(similarity)), one.pixels)
+                    gallery.offer(number, np.inf if part else float(similarity), picture)
                 if options.verify:
-                    keeper.offer(number, float(np.nan_to_num(similarity)), one.pixels)
+                    keeper.offer(number, float(similarity), picture)
             scored.slices += [replace(one, pixels=None) for one in batch.slices]
             done = len(scored.slices)
             progress(Progress("Scoring", done, max(done, queries.slice_count)))

@@ -25,6 +25,7 @@ from .results import (
     AuditResult,
     AuditSummary,
     MatchPictures,
+    PartPictures,
     SliceResult,
     TransformationPower,
     Verdict,
@@ -106,6 +107,7 @@ def write_result(result: AuditResult, folder: Path) -> None:
             "pictures": [list(key) for key in result.pictures],
             "reference_pictures": [int(row) for row in result.reference_pictures],
             "match_pictures": [list(key) for key in result.match_pictures],
+            "part_pictures": [list(key) for key in result.part_pictures],
         }
         _save(partial / NULL, result.null, "the null")
         _save(partial / STATISTICS, result.statistics, "the statistics")
@@ -117,6 +119,8 @@ def write_result(result: AuditResult, folder: Path) -> None:
             _save(partial / f"reference{int(row)}.npy", picture, "a picture")
         for number, match in enumerate(result.match_pictures.values()):
             np.savez(partial / f"match{number}.npz", **vars(match))
+        for number, part in enumerate(result.part_pictures.values()):
+            np.savez(partial / f"part{number}.npz", **vars(part))
         _write_json(partial / RESULT_FILE, document)
 
 
@@ -152,6 +156,10 @@ def read_result(folder: Path) -> AuditResult:
             match_pictures={
                 (volume, index): _match(folder / f"match{number}.npz")
                 for number, (volume, index) in enumerate(document["match_pictures"])
+            },
+            part_pictures={
+                (volume, index): _part(folder / f"part{number}.npz")
+                for number, (volume, index) in enumerate(document["part_pictures"])
             },
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -196,17 +204,23 @@ def _match(path: Path) -> MatchPictures:
         return MatchPictures(**dict(arrays))
 
 
+def _part(path: Path) -> PartPictures:
+    with np.load(path, allow_pickle=False) as arrays:
+        return PartPictures(**dict(arrays))
+
+
 def _slice(entry: dict[str, Any]) -> SliceResult:
     return SliceResult(
         **{
             **entry,
             "verdict": Verdict(entry["verdict"]),
             "layer_similarity": tuple(entry["layer_similarity"]),
+            "part_window": _tuple_or_none(entry["part_window"]),
         }
     )
 
 
-def _tuple_or_none(values: list[int] | None) -> tuple[int, ...] | None:
+def _tuple_or_none(values: list[Any] | None) -> tuple[Any, ...] | None:
     return None if values is None else tuple(values)
 
 

@@ -24,7 +24,7 @@ from MemorizationIndexLib.index.scores import (
 )
 from MemorizationIndexLib.index.similarity import Matches
 from MemorizationIndexLib.index.verdict import Thresholds, verdicts
-from MemorizationIndexLib.results import SliceResult, Verdict, VolumeResult
+from MemorizationIndexLib.results import PART, WHOLE, SliceResult, Verdict, VolumeResult
 
 FLAGGED = (Verdict.COPY, Verdict.SUSPICIOUS)
 
@@ -125,6 +125,7 @@ def slice_results(
                 # Knows the separators of both worlds: a cohort may come from another machine.
                 nearest_source=PureWindowsPath(cohort.sources[row]).name,
                 pose=poses[number].label,
+                flagged_by=WHOLE if found[number] in FLAGGED else "",
             )
         )
     return results, similarity[defined]
@@ -159,7 +160,7 @@ def _volume_result(volume: str, members: list[SliceResult]) -> VolumeResult:
     scored = [one for one in members if one.oni is not None]
     values = [one.oni for one in scored if one.oni is not None]
     flagged = [one for one in scored if one.verdict in FLAGGED]
-    named = Counter(one.nearest_subject for one in flagged)
+    named = Counter(_named(one)[0] for one in flagged)
     return VolumeResult(
         volume=volume,
         subject=members[0].subject,
@@ -174,11 +175,18 @@ def _volume_result(volume: str, members: list[SliceResult]) -> VolumeResult:
         # Rows, not slice indices: they count on where each slice is a volume of its own.
         longest_run=longest_run(
             [one.verdict in FLAGGED for one in scored],
-            [one.nearest_subject for one in scored],
-            [one.nearest_row for one in scored],
+            [_named(one)[0] for one in scored],
+            [_named(one)[1] for one in scored],
         ).length,
         verdict=next(v for v in _GRAVITY if any(one.verdict is v for one in members)),
     )
+
+
+def _named(one: SliceResult) -> tuple[str | None, int | None]:
+    """Return subject and row of the reference slice that the verdict rests on."""
+    if one.flagged_by == PART:
+        return one.part_subject, one.part_row
+    return one.nearest_subject, one.nearest_row
 
 
 def by_suspicion(slices: Sequence[SliceResult]) -> list[int]:
@@ -188,7 +196,7 @@ def by_suspicion(slices: Sequence[SliceResult]) -> list[int]:
         one = slices[number]
         return (
             _GRAVITY.index(one.verdict),
-            1.0 if one.p_value is None else one.p_value,
+            1.0 if one.least_p is None else one.least_p,
             0.0 if one.similarity is None else -one.similarity,
         )
 

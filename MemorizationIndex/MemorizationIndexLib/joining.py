@@ -41,7 +41,8 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
         if defined
         else None
     )
-    warnings = doubts(cohort, first.alpha, thresholds, len(values), suspicious)
+    by_part = sum(result.summary.part_suspicious for result in results)
+    warnings = doubts(cohort, first.alpha, thresholds, len(values), suspicious - by_part)
     subjects = len({row.subject for row in slices})
     summary = dataclasses.replace(
         first,
@@ -50,6 +51,7 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
         scored=len(values),
         copies=sum(result.summary.copies for result in results),
         suspicious=suspicious,
+        part_suspicious=by_part,
         mean_oni=float(np.mean(values)) if values else None,
         subject_rule=f"{subjects} subjects, {first.subject_rule.partition(', ')[2]}",
         refused=tuple(one for result in results for one in result.summary.refused),
@@ -79,4 +81,5 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
         match_pictures={
             key: one for result in results for key, one in result.match_pictures.items()
         },
+        part_pictures={key: one for result in results for key, one in result.part_pictures.items()},
     )

@@ -23,6 +23,10 @@ class Verdict(str, Enum):
         return {"copy": "C", "suspicious": "S", "no evidence": "–", "not scored": "×"}[self.value]
 
 
+WHOLE, PART = "slice", "part"
+"""What flagged a slice: its similarity as a whole, or that of a part of it."""
+
+
 @dataclass(frozen=True)
 class SliceResult:
     """The finding for one slice. Numbers are None where the slice was not scored.
@@ -52,6 +56,18 @@ class SliceResult:
         ssim: Mean SSIM with that slice laid over the query; None if it was not.
         ncc: Normalised cross-correlation with it laid over the query; None if it was not.
         verified: Whether both stand out from pairs of different patients; None if not tried.
+        flagged_by: What flagged it: ``slice``, ``part``, or ``slice and part``; empty if nothing
+            did. A part alone makes a slice suspicious, never a copy.
+        part_p_value: Share of the null of parts at or above the best part, never 0; None, as the
+            other fields of the part, where parts were not searched.
+        part_similarity: Mean local correlation of that part with the reference, in [0, 1].
+        part_subject: Subject of the reference slice that the part is most like.
+        part_volume: Volume of that reference slice.
+        part_slice: Index of that reference slice in its volume.
+        part_row: Row of that reference slice in the cohort.
+        part_window: Top, bottom, left and right of the part, as shares of the side of the padded
+            slice.
+        part_pose: How the part stands to that reference slice, in words; empty if as it is.
         domain: What puts the slice outside the images that the method is validated on; empty where
             nothing says so.
     """
@@ -79,6 +95,23 @@ class SliceResult:
     ssim: float | None = None
     ncc: float | None = None
     verified: bool | None = None
+    flagged_by: str = ""
+    part_p_value: float | None = None
+    part_similarity: float | None = None
+    part_subject: str | None = None
+    part_volume: str | None = None
+    part_slice: int | None = None
+    part_row: int | None = None
+    part_window: tuple[float, float, float, float] | None = None
+    part_pose: str = ""
+
+    @property
+    def least_p(self) -> float | None:
+        """The smaller p-value of what flagged it, which its place in a list goes by."""
+        if self.p_value is None or self.part_p_value is None or PART not in self.flagged_by:
+            return self.p_value
+        return min(self.p_value, self.part_p_value)
+
     domain: str = ""
 
 
@@ -181,6 +214,9 @@ class AuditSummary:
         share_note: Why there is no estimate; empty if there is one.
         verification: The rule of verification, or why matches were not verified; empty if there
             was nothing to verify.
+        part_threshold: Similarity above which a part stands out; None where none were searched.
+        part_suspicious: Slices that are suspicious for a part of them alone.
+        part_note: Why copied parts were not searched; empty if they were.
     """
 
     finding: str
@@ -221,6 +257,9 @@ class AuditSummary:
     share_high: float | None = None
     share_note: str = ""
     verification: str = ""
+    part_threshold: float | None = None
+    part_suspicious: int = 0
+    part_note: str = ""
 
 
 @dataclass(frozen=True)
@@ -243,6 +282,19 @@ class MatchPictures:
 
 
 @dataclass(frozen=True)
+class PartPictures:
+    """A slice of which a part stands out, and the reference slice, to look at.
+
+    Attributes:
+        query: The query, uint8 (P, P).
+        reference: The reference slice, turned as the part is, uint8 (P, P).
+    """
+
+    query: NDArray[np.uint8]
+    reference: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
 class AuditResult:
     """All that an audit found, with the calibration it rests on.
 
@@ -257,6 +309,7 @@ class AuditResult:
         pictures: Thumbnails, uint8 (P, P), by (volume, slice) of the query.
         reference_pictures: Thumbnails, uint8 (P, P), by reference row.
         match_pictures: Matches of the most suspicious flagged slices, by (volume, slice).
+        part_pictures: Slices of which a part stands out, by (volume, slice).
     """
 
     slices: tuple[SliceResult, ...]
@@ -268,3 +321,4 @@ class AuditResult:
     pictures: dict[tuple[str, int], NDArray[np.uint8]] = field(default_factory=dict)
     reference_pictures: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
     match_pictures: dict[tuple[str, int], MatchPictures] = field(default_factory=dict)
+    part_pictures: dict[tuple[str, int], PartPictures] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from MemorizationIndexLib.evidence.errors import EvidenceError
 from MemorizationIndexLib.evidence.share import estimate_share
 from MemorizationIndexLib.index.scores import memorization_index, null_spread
 from MemorizationIndexLib.index.verdict import Thresholds, power, rule_sentence
-from MemorizationIndexLib.results import AuditSummary, SliceResult, Verdict, VolumeResult
+from MemorizationIndexLib.results import PART, AuditSummary, SliceResult, Verdict, VolumeResult
 from MemorizationIndexLib.version import __version__
 
 DRIFT = 5
@@ -56,6 +56,7 @@ def summarize(
     values = [one.oni for one in slices if one.oni is not None]
     copies = sum(one.verdict is Verdict.COPY for one in slices)
     suspicious = sum(one.verdict is Verdict.SUSPICIOUS for one in slices)
+    by_part = sum(one.flagged_by == PART for one in slices)
     exact = 0.0
     if thresholds is not None:
         ceiling = np.array([np.median(control["exact"])])
@@ -96,7 +97,7 @@ def summarize(
         warnings=(
             *warnings,
             *facts.warnings,
-            *doubts(cohort, alpha, thresholds, len(values), suspicious),
+            *doubts(cohort, alpha, thresholds, len(values), suspicious - by_part),
         ),
         version=__version__,
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -158,7 +159,9 @@ def finding_sentence(slices: Sequence[SliceResult], volumes: Sequence[VolumeResu
         )
     if suspicious:
         verb = "is suspicious" if suspicious == 1 else "are suspicious"
-        return f"{suspicious} of {of} {verb}; none is called a copy."
+        by_part = sum(one.flagged_by == PART for one in scored)
+        part = f", {'all' if by_part == suspicious else by_part} for a part only" if by_part else ""
+        return f"{suspicious} of {of} {verb}{part}; none is called a copy."
     return f"No copy was found in {of}."
 
 
@@ -169,7 +172,15 @@ def _count(number: int, noun: str) -> str:
 def doubts(
     cohort: Cohort, alpha: float, thresholds: Thresholds | None, scored: int, suspicious: int
 ) -> list[str]:
-    """Return what a reader of the result must doubt, in sentences."""
+    """Return what a reader of the result must doubt, in sentences.
+
+    Args:
+        cohort: What the slices were compared with.
+        alpha: Significance level asked for.
+        thresholds: None where the protocol is undefined.
+        scored: Number of scored slices.
+        suspicious: Number of slices that are suspicious as a whole.
+    """
     if thresholds is None:
         return []
     sentences = []

@@ -178,6 +178,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="store small pictures, so that reports show them where the images are not at hand",
     )
+    build.add_argument(
+        "--parts",
+        action="store_true",
+        help="let 'score' find copied parts of slices too; for that, pictures of 112 pixels of all "
+        "slices are stored",
+    )
     _add_computing(build)
 
     score = _command(sub, "score", "compare synthetic images with a cohort", _SCORE)
@@ -211,6 +217,11 @@ def parser() -> argparse.ArgumentParser:
         "--no-verify",
         action="store_true",
         help="do not lay the matches of flagged slices over them; quicker",
+    )
+    score.add_argument(
+        "--no-parts",
+        action="store_true",
+        help="do not search copied parts, though the cohort was built with --parts; quicker",
     )
     score.add_argument(
         "--hide-subjects",

@@ -47,6 +47,7 @@ def build(given: argparse.Namespace) -> int:
                 robust=given.robust,
                 anonymize=given.anonymize,
                 thumbnails=given.thumbnails,
+                parts=given.parts,
                 cache=not given.no_cache,
             ),
             progress=progress,
@@ -90,6 +91,7 @@ def score(given: argparse.Namespace) -> int:
                 cache=not given.no_cache,
                 pictures=not given.hide_subjects,
                 verify=not given.no_verify,
+                parts=not given.no_parts,
             ),
             progress=progress,
         )
@@ -117,6 +119,7 @@ def show(given: argparse.Namespace) -> int:
     """Print the facts of a cohort."""
     from MemorizationIndexLib.cohort import load_cohort
     from MemorizationIndexLib.index.scores import null_spread
+    from MemorizationIndexLib.part_search import parts_in_words
 
     cohort = load_cohort(given.cohort)
     facts = cohort.facts
@@ -158,6 +161,7 @@ def show(given: argparse.Namespace) -> int:
         ),
         ("Names", "salted hashes" if facts.anonymized else "as found"),
         ("Pictures", "stored" if cohort.thumbnails is not None else "not stored"),
+        ("Parts", parts_in_words(cohort)),
         ("Built", f"{facts.created}, version {facts.library_version}, seed {facts.seed}"),
     ]
     width = max(len(name) for name, _ in rows)

@@ -239,6 +239,12 @@ def part_threshold(null: NDArray[np.float64], alpha: float) -> PartThreshold:
     return PartThreshold(quantile.level, max(quantile.suspicious, clear))
 
 
+def flipped(picture: NDArray[np.uint8], flip: int) -> NDArray[np.uint8]:
+    """Return a picture, shape (S, S), under a flip numbered as ``poses.FLIPS``."""
+    pose = FLIPS[flip]
+    return picture[:: -1 if pose.vertical else 1, :: -1 if pose.horizontal else 1]
+
+
 def flipped_window(window: Sequence[float], flip: int) -> tuple[float, float, float, float]:
     """Return where a window of a query lies in the reference slice that it matched, or back."""
     top, bottom, left, right = window
@@ -287,12 +293,10 @@ def _lay_over(
         np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros((count, 4))
     )
     for number in range(count):
-        for flip, pose in enumerate(FLIPS):
+        for flip in range(len(FLIPS)):
             rows = np.unique(likely[flip, :, number])
-            turned = pictures[
-                number, :: -1 if pose.vertical else 1, :: -1 if pose.horizontal else 1
-            ]
-            similarity = window_similarity(Places(turned[None]), Places(references[rows]))
+            turned = Places(flipped(pictures[number], flip)[None])
+            similarity = window_similarity(turned, Places(references[rows]))
             best = int(similarity.argmax())
             # The first of all is noted even if it is 0, so that every query has a window.
             if flip and similarity.flat[best] <= matches.similarity[number]:

@@ -19,7 +19,7 @@ def slices_by_suspicion(slices: Sequence[SliceResult]) -> list[SliceResult]:
     """Return the scored slices by verdict, then p-value, then falling similarity."""
 
     def rank(one: SliceResult) -> tuple[int, float, float]:
-        p_value = 2.0 if one.p_value is None else one.p_value
+        p_value = 2.0 if one.least_p is None else one.least_p
         similarity = 0.0 if one.similarity is None else one.similarity
         return GRAVITY[one.verdict], p_value, -similarity
 
