@@ -192,12 +192,12 @@ def test_the_memory_of_a_check_is_told_before_it_starts(stage, monkeypatch):
     from gui.stage import Facts
     from MemorizationIndexLib.gui import panel
 
-    monkeypatch.setattr(panel, "free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(panel, "free_memory", lambda: 64_000_000_000)
     monkeypatch.setattr(panel, "FREE_MEMORY_LASTS", 0.0)
     label = stage.ui.memoryLabel
     assert label.isHidden()
     stage.choose(volume_node(SHAPE))
-    assert not label.isHidden() and label.text == "about 0.5 GB for a check; 8.0 GB free"
+    assert not label.isHidden() and label.text == "about 0.5 GB for a check; 64.0 GB free"
     monkeypatch.setattr(Facts, "encoder", "mri-core")
     stage.ui.batchSizeSpinBox.value = 512
     assert float(label.text.split()[1]) > 4, "a batch of 512 slices is large"
