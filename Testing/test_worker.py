@@ -496,6 +496,41 @@ def test_a_failure_is_told_though_nobody_reads_the_complaints(tmp_path):
     assert status == 1 and messages[-1]["message"] == "It fails."
 
 
+def test_every_choice_of_the_job_reaches_the_library(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from MemorizationIndexLib import cohort
+
+    taken = []
+
+    def build(inputs, path, *, options, progress):
+        taken.append((inputs, path, options))
+        return SimpleNamespace(path=path, facts=SimpleNamespace(refused=[], warnings=["few"]))
+
+    monkeypatch.setattr(cohort, "build_cohort", build)
+    job = {"kind": "build", "inputs": ["a"], "path": "x", "encoder": "mri-core", "batch_size": 3}
+    job |= {"input_size": 96, "device": "cpu", "protocol": "paper", "plane": "coronal"}
+    job |= {"anonymize": True, "thumbnails": False}
+    reporter = worker.Reporter(io.StringIO())
+    assert worker.build(job, tmp_path, reporter)["warnings"] == ["few"]
+    assert taken == [
+        (
+            ["a"],
+            "x",
+            cohort.building.CohortOptions(
+                encoder="mri-core",
+                encoder_options={"batch": 3},
+                input_size=96,
+                device="cpu",
+                protocol="paper",
+                plane="coronal",
+                anonymize=True,
+                thumbnails=False,
+            ),
+        )
+    ]
+
+
 def test_thousands_of_refused_inputs_pass_as_one_message(tmp_path, monkeypatch):
     from types import SimpleNamespace
 

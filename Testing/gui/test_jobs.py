@@ -46,16 +46,27 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_the_machines_choices_reach_the_worker(stage):
-    stage.ui.batchSizeSpinBox.value = 4
+def test_every_choice_of_the_panel_reaches_the_worker(stage):
+    from MemorizationIndexLib.gui.parameters import EncoderChoice, Plane, Protocol
+
+    ui, parameters = stage.ui, stage.panel.parameters
+    ui.batchSizeSpinBox.value = 4
+    ui.deviceComboBox.currentIndex = 1
+    parameters.alpha, parameters.plane = 0.05, Plane.CORONAL
+    parameters.encoder, parameters.protocol = EncoderChoice.BUILTIN, Protocol.PAPER
+    parameters.inputSize, parameters.keepPictures, parameters.hashNames = 96, False, True
+    shared = {"plane": "coronal", "device": "cpu", "batch_size": 4}
     stage.run(FAILS, volume_node(SHAPE))
     job = stage.last_job.process._job
-    assert (job["kind"], job["batch_size"]) == ("score", 4)
+    wanted = {"kind": "score", "cohort": str(stage.cohort), "alpha": 0.05, **shared}
+    assert {name: job.get(name) for name in wanted} == wanted
     assert stage.ends()
     stage.answers.answers = {"folder": "/data/training", "new_file": stage.tmp_path / "brains"}
-    stage.ui.buildFromFolderButton.click()
+    ui.buildFromFolderButton.click()
     job = stage.last_job.process._job
-    assert (job["kind"], job["batch_size"]) == ("build", 4)
+    wanted = {"kind": "build", "inputs": ["/data/training"], "encoder": "builtin", **shared}
+    wanted |= {"protocol": "paper", "input_size": 96, "thumbnails": False, "anonymize": True}
+    assert {name: job.get(name) for name in wanted} == wanted
     assert stage.ends()
 
 
