@@ -17,6 +17,7 @@ from pathlib import Path
 from MemorizationIndexLib.encoders.batching import batch_size
 from MemorizationIndexLib.encoders.registry import BUILTIN, MRI_CORE
 from MemorizationIndexLib.encoders.structure import BATCH, ORIENTATIONS, SCALES
+from MemorizationIndexLib.encoding import BATCH as SLICES
 from MemorizationIndexLib.index.control import CONTROL_SLICES
 from MemorizationIndexLib.index.protocols import FOLDS
 from MemorizationIndexLib.index.similarity import QUERIES, REFERENCES
@@ -81,8 +82,7 @@ def score_memory(
     whitening = sum(width**2 for width in widths) * FLOAT
     block = REFERENCES * sum(widths) * FLOAT
     search = QUERIES * (2 * REFERENCES + subjects) * FLOAT
-    waiting = QUERIES * input_size**2 * FLOAT
-    return whitening + block + search + waiting + volume_bytes
+    return whitening + block + search + _waiting(input_size) + volume_bytes
 
 
 def build_memory(
@@ -114,7 +114,13 @@ def build_memory(
     block = min(REFERENCES, rows) * sum(widths) * (2 * DOUBLE + FLOAT)
     of_slices = (slices or 0) * (thumbnail**2 + 2 * poses * sum(widths) * FLOAT // FOLDS)
     known_copies = 2 * CONTROL_SLICES * input_size**2 * FLOAT
-    return moments + decomposition + block + of_slices + known_copies + volume_bytes
+    calibration = moments + decomposition + block
+    return max(calibration, _waiting(input_size)) + of_slices + known_copies + volume_bytes
+
+
+def _waiting(input_size: int) -> int:
+    """Return the bytes of slices that wait for the encoder, as read and as turned for it."""
+    return 2 * SLICES * input_size**2 * FLOAT
 
 
 def free_memory() -> int | None:
