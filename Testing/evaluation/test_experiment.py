@@ -267,8 +267,14 @@ def test_coverage_counts_intervals_that_hold_the_truth(run):
     table = tables.shares(experiment)
     sets = {row[2]: row for row in table.rows if row[:2] == ("heads", "calibrated")}
     assert sets[0.45][3] == 2 * len(TRANSFORMATIONS)
-    for row in sets.values():
-        assert 0 <= row[table.columns.index("coverage")] <= 1
+    for level, row in sets.items():
+        assert 0 <= row[table.columns.index("holds planted")] <= 1
+        coverage = row[table.columns.index("coverage")]
+        assert coverage is None if level == 0 else 0 <= coverage <= 1
+    by_chance = [
+        row.value for t in experiment.trials for row in t.sets if row.measure == "share_coverage"
+    ]
+    assert np.mean(by_chance) > 0.8
 
 
 def test_a_cancelled_run_keeps_finished_trials(tmp_path):

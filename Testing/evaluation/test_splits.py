@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from MemorizationIndexLib.evaluation.features import EvaluationError
-from MemorizationIndexLib.evaluation.splits import plant, split_subjects
+from MemorizationIndexLib.evaluation.splits import plant, plant_by_chance, split_subjects
 
 
 @pytest.mark.parametrize(("count", "size"), [(10, None), (38, None), (38, 5), (38, 20), (55, 20)])
@@ -49,6 +49,16 @@ def test_planting_replaces_the_share_without_repeating_a_slice(level):
     assert all(0 <= row < 40 for row in planted.copied)
     again = plant(60, subjects, level, 2)
     np.testing.assert_array_equal(planted.copied, again.copied)
+
+
+def test_planting_by_chance_keeps_the_rate_but_not_the_number():
+    rng = np.random.default_rng(0)
+    counts = [len(plant_by_chance(60, 7, 0.3, rng).replaced) for _ in range(200)]
+    assert np.mean(counts) == pytest.approx(18, abs=1)
+    assert np.var(counts) == pytest.approx(60 * 0.3 * 0.7, rel=0.3)
+    planted = plant_by_chance(60, 7, 1.0, rng)
+    assert set(planted.copied) == set(range(7)) and len(planted.replaced) == 60
+    assert len(plant_by_chance(60, 7, 0.0, rng).replaced) == 0
 
 
 def test_copies_are_dealt_round_the_subjects():

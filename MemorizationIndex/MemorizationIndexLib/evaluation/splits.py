@@ -91,3 +91,18 @@ def plant(
     copied = balanced_sample(reference_subjects, count, rng)
     replaced = np.sort(rng.permutation(test_count)[:count])
     return Planted(replaced, rng.permutation(copied))
+
+
+def plant_by_chance(
+    test_count: int, reference_count: int, rate: float, rng: np.random.Generator
+) -> Planted:
+    """Replace each test slice by a reference slice with one probability.
+
+    Args:
+        test_count: Number of test slices.
+        reference_count: Number of reference slices, drawn from with replacement.
+        rate: Probability, in [0, 1].
+        rng: Source of chance.
+    """
+    replaced = np.flatnonzero(rng.random(test_count) < rate)
+    return Planted(replaced, rng.integers(reference_count, size=len(replaced)))

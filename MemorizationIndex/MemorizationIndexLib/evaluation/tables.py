@@ -13,7 +13,15 @@ import numpy as np
 from MemorizationIndexLib.evaluation import literature
 from MemorizationIndexLib.evaluation.baselines import BASELINES
 from MemorizationIndexLib.evaluation.experiment import Experiment
-from MemorizationIndexLib.evaluation.trial import ALL, ALPHAS, CLEAN, LEVELS, MEASURES, Trial
+from MemorizationIndexLib.evaluation.trial import (
+    ALL,
+    ALPHAS,
+    CHANCE_SETS,
+    CLEAN,
+    LEVELS,
+    MEASURES,
+    Trial,
+)
 from MemorizationIndexLib.report.tables import guard
 from MemorizationIndexLib.transformations import PAPER_CONDITIONS, TRANSFORMATIONS
 
@@ -281,6 +289,7 @@ def shares(experiment: Experiment) -> Table:
                         cells["share_low"] <= cells["truth"] <= cells["share_high"]
                         for cells in known
                     ),
+                    mean(cells.get("share_coverage") for cells in known),
                     mean(cells["flagged"] for cells in known),
                     mean(cells["called_copy"] for cells in known),
                 )
@@ -289,7 +298,9 @@ def shares(experiment: Experiment) -> Table:
         "shares",
         "Estimated share of copies",
         "Mean over splits and all conditions of the planted and the estimated share, the mean "
-        "distance between them, and how often the 95 % interval holds the planted share.",
+        "distance between them, and how often the 95 % interval holds the planted share. "
+        "'coverage' is how often it holds the rate of a generator that copies each slice with the "
+        f"probability 'level': {CHANCE_SETS} sets for each split and condition.",
         (
             "dataset",
             "protocol",
@@ -298,6 +309,7 @@ def shares(experiment: Experiment) -> Table:
             "planted",
             "estimated",
             "distance",
+            "holds planted",
             "coverage",
             "flagged",
             "called copy",

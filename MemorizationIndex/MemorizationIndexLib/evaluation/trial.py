@@ -13,9 +13,9 @@ from MemorizationIndexLib.evaluation.baselines import baselines_of
 from MemorizationIndexLib.evaluation.bootstrap import bootstrap_interval
 from MemorizationIndexLib.evaluation.dataset import EncodedSet, LayerRows
 from MemorizationIndexLib.evaluation.roc import auc, tpr_at_fpr
-from MemorizationIndexLib.evaluation.splits import Split, plant, split_subjects
+from MemorizationIndexLib.evaluation.splits import Split, plant, plant_by_chance, split_subjects
 from MemorizationIndexLib.evidence.errors import EvidenceError
-from MemorizationIndexLib.evidence.share import estimate_share
+from MemorizationIndexLib.evidence.share import Share, estimate_share
 from MemorizationIndexLib.index import published
 from MemorizationIndexLib.index.control import CONTROL_SLICES, balanced_sample
 from MemorizationIndexLib.index.matching import Matcher, make_matcher
@@ -46,6 +46,9 @@ COHORT_SIZES = (5, 10, 20)
 REPLICATES = 1000
 """Resamples of subjects behind each interval."""
 
+CHANCE_SETS = 5
+"""Sets planted by chance behind the coverage of each condition and level."""
+
 MEASURES = {
     "mean_mi": "mean MI",
     "mean_oni": "mean ONI",
@@ -54,6 +57,7 @@ MEASURES = {
     "share": "estimated share of copies",
     "share_low": "its lower end",
     "share_high": "its upper end",
+    "share_coverage": "its coverage",
 }
 """What the audit says of a set, by name in tables."""
 
@@ -410,6 +414,8 @@ def _sets(
         generated[planted.replaced] = copies[planted.copied]
         values: dict[str, float | None] = {}
         values |= _audit_measures(audited, data, similarity, protocol, seed, notes)
+        if level and "share" in values:
+            values["share_coverage"] = _share_coverage(audited, data, condition, level, seed)
         found = baselines_of(reference, clean, generated, seed)
         values |= found.values
         notes |= dict.fromkeys(found.notes)
@@ -447,19 +453,49 @@ def _audit_measures(
         "called_copy": float(np.mean([one is Verdict.COPY for one in found])),
     }
     try:
-        share = estimate_share(
-            similarity,
-            data.subjects[audited.test_rows],
-            null,
-            audited.control,
-            seed=seed,
-            null_subjects=audited.null.subjects if audited.null.subjects[0] >= 0 else None,
-            control_subjects=dict.fromkeys(audited.control, audited.control_codes),
-        )
+        share = _estimated_share(audited, data, similarity, seed)
     except EvidenceError as error:
         notes[str(error)] = None
         return values
     return values | {"share": share.estimate, "share_low": share.low, "share_high": share.high}
+
+
+def _estimated_share(audited: _Audited, data: EncodedSet, similarity: Numbers, seed: int) -> Share:
+    return estimate_share(
+        similarity,
+        data.subjects[audited.test_rows],
+        audited.null.similarity,
+        audited.control,
+        seed=seed,
+        null_subjects=audited.null.subjects if audited.null.subjects[0] >= 0 else None,
+        control_subjects=dict.fromkeys(audited.control, audited.control_codes),
+    )
+
+
+def _share_coverage(
+    audited: _Audited, data: EncodedSet, condition: str, level: float, seed: int
+) -> float | None:
+    """Return how often the interval holds the rate of a generator that copies by chance.
+
+    The interval is about that rate (``evidence.share``). A set that holds exactly this share of
+    copies, as the other measures need it, lacks the chance that makes an interval necessary.
+    """
+    copies = audited.copies[condition]
+    # Unlike the other measures: sets shared by all conditions would be too few to count in.
+    rng = np.random.default_rng(
+        [seed, 7, list(audited.copies).index(condition), round(1e3 * level)]
+    )
+    held = []
+    for _ in range(CHANCE_SETS):
+        planted = plant_by_chance(len(audited.clean), len(copies), level, rng)
+        similarity = audited.clean.copy()
+        similarity[planted.replaced] = copies[planted.copied]
+        try:
+            share = _estimated_share(audited, data, similarity, seed)
+        except EvidenceError:
+            continue
+        held.append(share.low <= level <= share.high)
+    return float(np.mean(held)) if held else None
 
 
 def _joined(layers: LayerRows | Sequence[NDArray[np.float32]], rows: NDArray[np.int64]) -> Numbers:
