@@ -253,7 +253,7 @@ def test_a_folder_of_images_of_the_same_name_is_not_in_the_way(copy):
     images.mkdir()
     assert load_cohort(images).path == copy
     shutil.rmtree(copy)
-    with pytest.raises(CohortError, match="give the folder NAME.micohort that a build made"):
+    with pytest.raises(CohortError, match=r"give the folder NAME\.micohort that a build made"):
         load_cohort(images)
 
 

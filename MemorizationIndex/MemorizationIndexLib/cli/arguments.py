@@ -364,7 +364,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    sub: argparse._SubParsersAction[argparse.ArgumentParser], name: str, short: str, long: str
+    sub: argparse._SubParsersAction[_Parser], name: str, short: str, long: str
 ) -> argparse.ArgumentParser:
     return sub.add_parser(
         name,
