@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "MemorizationIndex"), str(ROOT / "Testing"), str(Path(__file__).parent)]
 WIDTHS = (320, 400, 600)
+NATURAL_FOLDER = "D:/Studies/Synthetic brains/"
 WORKER = Path(__file__).with_name("scripted_worker.py")
 
 
@@ -80,6 +81,17 @@ class Studio:
             time.sleep(0.01)
 
     def shoot(self, state: str) -> None:
+        # The phantoms lie in a temporary folder; a user's cohort would not.
+        line = self.ui.cohortPathLineEdit
+        line.blockSignals(True)
+        path = line.currentPath
+        if path:
+            line.currentPath = NATURAL_FOLDER + Path(path).name
+        self._shoot(state)
+        line.currentPath = path
+        line.blockSignals(False)
+
+    def _shoot(self, state: str) -> None:
         import qt
 
         for name, palette in palettes().items():

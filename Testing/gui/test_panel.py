@@ -195,9 +195,9 @@ def test_the_memory_of_a_check_is_told_before_it_starts(stage, monkeypatch):
     monkeypatch.setattr(panel, "free_memory", lambda: 64_000_000_000)
     monkeypatch.setattr(panel, "FREE_MEMORY_LASTS", 0.0)
     label = stage.ui.memoryLabel
-    assert label.isHidden()
+    assert label.text == "known once a cohort is chosen"
     stage.choose(volume_node(SHAPE))
-    assert not label.isHidden() and label.text == "about 0.5 GB for a check; 64.0 GB free"
+    assert label.text == "about 0.5 GB for a check; 64.0 GB free"
     monkeypatch.setattr(Facts, "encoder", "mri-core")
     stage.ui.batchSizeSpinBox.value = 512
     assert float(label.text.split()[1]) > 4, "a batch of 512 slices is large"
@@ -518,6 +518,18 @@ def test_the_overlay_and_the_verdicts_can_be_switched(stage):
     assert found.segmentation.GetDisplayNode().GetVisibility()
     stage.ui.showVerdictsCheckBox.checked = False
     assert not found.segmentation.GetDisplayNode().GetVisibility()
+
+
+def test_the_tints_of_the_views_are_explained_in_their_colors(stage):
+    from MemorizationIndexLib.scene.segmentation import SEGMENT_IDS
+
+    node = volume_node(SHAPE)
+    stage.finish(audit_result(verdicts_with(6, copy=[1], suspicious=[2])), node)
+    segmentation = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")[0].GetSegmentation()
+    for verdict in (Verdict.COPY, Verdict.SUSPICIOUS):
+        color = segmentation.GetSegment(SEGMENT_IDS[verdict]).GetColor()
+        shown = tuple(round(part * 255) for part in color)
+        assert f'rgb{shown}">■</span> {verdict.value}' in stage.ui.legendLabel.text
 
 
 def test_a_second_run_adds_no_nodes(stage):

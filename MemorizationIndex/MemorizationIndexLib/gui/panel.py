@@ -336,8 +336,8 @@ class Panel:
 
     def _update_memory(self) -> None:
         ui = self.ui
-        ui.memoryTitle.visible = ui.memoryLabel.visible = self._facts is not None
         if self._facts is None:
+            ui.memoryLabel.text = _("known once a cohort is chosen")
             return
         needed, free = self._memory_of_check(), self._free_memory()
         text = _("about {needed} for a check").format(needed=in_words(needed))
@@ -375,9 +375,13 @@ class Panel:
         return False
 
     def _update_cohort_facts(self) -> None:
-        text = self._facts_problem if self._facts is None else self._facts.sentence()
+        if self._facts is not None:
+            text = self._facts.sentence()
+        else:
+            text = self._facts_problem or _(
+                "The training patients: open a folder named ….micohort, or build one."
+            )
         self.ui.cohortFactsLabel.text = text
-        self.ui.cohortFactsLabel.visible = bool(text)
 
     def say(self, kind: str, text: str) -> None:
         """Show a message: an error, a warning or an information; an empty text hides it."""

@@ -13,6 +13,7 @@ import slicer
 import slicer.util
 from slicer.i18n import tr as _
 
+from ..colors import VERDICT_COLORS
 from ..results import AuditResult, AuditSummary, SliceResult, Verdict
 from ..scene.errors import SceneError
 from ..scene.navigation import jump_to_slice
@@ -86,6 +87,7 @@ class ResultsSection:
                 (ui.judgedButton, "toggled(bool)", self._on_judged),
             ]
         )
+        ui.legendLabel.text = legend_in_words()
         self._refresh()
 
     def close(self) -> None:
@@ -273,6 +275,9 @@ class ResultsSection:
             self._listing = False
         self._listed = names
         box.visible = bool(names)
+        box.toolTip = _("The volume whose slices are listed") + "".join(
+            f"\n{self._volume_title(name)}" for name in names
+        )
         self._fill_table()
 
     def _volume_title(self, name: str) -> str:
@@ -479,6 +484,15 @@ class ResultsSection:
 def _drawn(result: AuditResult, volume: str) -> list[tuple[int, Verdict, float | None]]:
     """Return what the views and the plot show of a volume."""
     return [(row.slice, row.verdict, row.oni) for row in result.slices if row.volume == volume]
+
+
+def legend_in_words() -> str:
+    """Return which tint of the slice views means which verdict, as rich text."""
+    keys = ", ".join(
+        f'<span style="color: rgb{VERDICT_COLORS[verdict]}">■</span> {verdict.value}'
+        for verdict in (Verdict.COPY, Verdict.SUSPICIOUS)
+    )
+    return _("In the views: {keys}").format(keys=keys)
 
 
 def judgement_in_words(result: AuditResult) -> str:

@@ -133,7 +133,7 @@ def _set_up_display(node: Any) -> None:
     display.SetApplyThreshold(1)
     display.SetInterpolate(0)
     legend = slicer.vtkSlicerColorLogic.AddDefaultColorLegendDisplayNode(node)
-    legend.SetTitleText("ONI")
+    legend.SetTitleText("ONI (−1: copy)")
     legend.SetLabelFormat("%+.1f")
     legend.SetNumberOfLabels(5)
     legend.SetVisibility(0)
