@@ -49,6 +49,17 @@ HEADER = [
     "verified",
     "nearest_source",
     "domain",
+    "flagged_by",
+    "part_p_value",
+    "part_similarity",
+    "part_subject",
+    "part_volume",
+    "part_slice",
+    "part_pose",
+    "part_top",
+    "part_bottom",
+    "part_left",
+    "part_right",
 ]
 
 

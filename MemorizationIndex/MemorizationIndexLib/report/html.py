@@ -15,13 +15,13 @@ from ..colors import (
     similarity_color,
     text_color,
 )
-from ..results import AuditResult, AuditSummary, SliceResult, Verdict
+from ..results import PART, AuditResult, AuditSummary, SliceResult, Verdict
 from . import numerals
 from .errors import ReportError
 from .figures import histogram, histogram_in_words
 from .numerals import count, decimal, percent, significant
 from .ordering import slices_by_suspicion, volumes_by_suspicion
-from .pictures import overlay, png_data_uri
+from .pictures import outlined, overlay, png_data_uri
 from .pseudonyms import hide_subjects as without_subjects
 from .strip import strip
 
@@ -110,6 +110,7 @@ def _page(result: AuditResult, hidden: bool) -> dict[str, Any]:
         "share": _share(summary),
         "share_beside_finding": _share_beside_finding(summary),
         "matches": _matches(result, ordered),
+        "parts": _parts(result, ordered),
         "verified": any(one.verified is not None for one in result.slices),
         "similarity_from": SIMILARITY_FROM,
         "similarity_scale": ", ".join(
@@ -231,8 +232,24 @@ def _row(result: AuditResult, one: SliceResult) -> dict[str, Any]:
         "nearest": None if nearest is None else png_data_uri(nearest),
         "verification": _verification(one),
         # How the closest of unlike slices happens to lie tells nothing.
-        "pose": "" if one.verdict is Verdict.NO_EVIDENCE else one.pose,
+        "pose": "" if one.verdict is Verdict.NO_EVIDENCE or one.flagged_by == PART else one.pose,
+        # Of a slice that is like another as a whole, the part adds nothing.
+        "part": _part(one) if one.flagged_by == PART else "",
     }
+
+
+def _part(one: SliceResult) -> str:
+    """The part that stands out, in words; empty if none does."""
+    if PART not in one.flagged_by:
+        return ""
+    source = one.part_subject or "the reference"
+    if one.part_slice is not None:
+        source += f", slice {one.part_slice}"
+    pose = f", {one.part_pose}" if one.part_pose else ""
+    return (
+        f"like {source}{pose}; correlation {decimal(one.part_similarity)}, "
+        f"p {significant(one.part_p_value, 2)}"
+    )
 
 
 def _verification(one: SliceResult) -> dict[str, str] | None:
@@ -268,6 +285,36 @@ def _matches(result: AuditResult, ordered: list[SliceResult]) -> list[dict[str, 
             }
         )
     return matches
+
+
+def _parts(result: AuditResult, ordered: list[SliceResult]) -> list[dict[str, Any]]:
+    """The most suspicious slices of which a part stands out; those flagged for it alone first."""
+    shown = [one for one in ordered if (one.volume, one.slice) in result.part_pictures]
+    shown.sort(key=lambda one: one.flagged_by != PART)
+    color = VERDICT_COLORS[Verdict.SUSPICIOUS]
+    parts = []
+    for one in shown[:MOST_MATCHES]:
+        pictures, window = result.part_pictures[one.volume, one.slice], one.part_window
+        if window is None:
+            continue
+        parts.append(
+            {
+                "slice": one,
+                "css": one.verdict.value.replace(" ", "-"),
+                "words": _part(one),
+                "pictures": [
+                    (name, png_data_uri(outlined(picture, window, color), color=True))
+                    for name, picture in (
+                        ("slice", pictures.query),
+                        (
+                            "reference slice" + (f", {one.part_pose}" * bool(one.part_pose)),
+                            pictures.reference,
+                        ),
+                    )
+                ],
+            }
+        )
+    return parts
 
 
 def _share(summary: AuditSummary) -> str:
@@ -362,13 +409,27 @@ def _limits(summary: AuditSummary, verified: bool) -> list[str]:
         "not slices, as independent findings.",
         "A match names the nearest reference slice. Whether it is the same patient is for a "
         "person to judge, with both images at hand.",
-        "A copy of only a part of a slice is easily missed: the rest of the slice hides it.",
+        _unseen_parts(summary),
     ]
     if summary.verification and not verified:
         limits.append(summary.verification)
     if summary.mean_oni is None:
         limits.append("No slice was scored, so the audit says nothing about these images.")
     return limits
+
+
+def _unseen_parts(summary: AuditSummary) -> str:
+    """What is missed of copied parts, in a sentence."""
+    if summary.part_threshold is None:
+        why = f" ({summary.part_note})" if summary.part_note else ""
+        return (
+            "A copy of only a part of a slice is easily missed: the rest of the slice hides it. "
+            f"Copied parts were not searched{why}."
+        )
+    return (
+        "Copied parts were searched in place and flipped, in windows of half the slice's side. A "
+        "smaller part, or one that was moved, turned or scaled, is easily missed."
+    )
 
 
 def _facts(summary: AuditSummary) -> list[tuple[str, str]]:
@@ -414,6 +475,13 @@ def _facts(summary: AuditSummary) -> list[tuple[str, str]]:
             _share(summary) or f"not estimated: {summary.share_note or 'not tried'}",
         ),
         ("Verification of matches", summary.verification or "there was nothing to verify"),
+        (
+            "Threshold of a copied part",
+            f"not searched: {summary.part_note or 'not asked for'}"
+            if summary.part_threshold is None
+            else f"{significant(summary.part_threshold, 4)}; "
+            f"{count(summary.part_suspicious, 'slice')} suspicious for a part only",
+        ),
         ("Slices scored", f"{summary.scored:,} of {summary.slices:,}"),
         ("Encoder", summary.encoder),
         ("Encoder fingerprint", summary.fingerprint),

@@ -8,7 +8,7 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
-from ..colors import SIMILARITY_FROM, similarity_color
+from ..colors import SIMILARITY_FROM, Color, similarity_color
 from .errors import ReportError
 
 STRENGTH = 0.7
@@ -30,6 +30,32 @@ def overlay(picture: NDArray[np.uint8], similarity: NDArray[np.float32]) -> NDAr
     share = np.clip((similarity - SIMILARITY_FROM) / (1 - SIMILARITY_FROM), 0, 1)
     weight = STRENGTH * np.sqrt(share)[..., None]
     return np.rint((1 - weight) * picture[..., None] + weight * colors).astype(np.uint8)
+
+
+def outlined(
+    picture: NDArray[np.uint8], window: tuple[float, float, float, float], color: Color
+) -> NDArray[np.uint8]:
+    """Draw the outline of a part on a slice.
+
+    Args:
+        picture: uint8 (P, P).
+        window: Top, bottom, left and right of the part, as shares of the side.
+        color: Of the line, two pixels wide.
+
+    Returns:
+        uint8 (P, P, 3).
+    """
+    drawn = np.repeat(picture[..., None], 3, axis=2)
+    side = len(picture)
+    top, bottom, left, right = (min(max(round(share * side), 0), side) for share in window)
+    for line in (
+        drawn[top : top + 2, left:right],
+        drawn[max(bottom - 2, 0) : bottom, left:right],
+        drawn[top:bottom, left : left + 2],
+        drawn[top:bottom, max(right - 2, 0) : right],
+    ):
+        line[:] = color
+    return drawn
 
 
 def png_data_uri(picture: NDArray[np.uint8], *, color: bool = False) -> str:

@@ -28,10 +28,14 @@ def hide_subjects(result: AuditResult) -> AuditResult:
         for one in result.volumes
         if one.nearest_subject is not None and one.nearest_subject not in nearest
     }
+    of_parts = dict.fromkeys(one.part_subject for one in result.slices if one.part_subject)
+    for name in of_parts:
+        nearest.setdefault(name, f"reference subject {len(nearest) + 1}")
     names = {**subjects, **nearest, **volumes}
     names |= {
         part: "a reference volume"
-        for part in (one.nearest_volume for one in result.slices)
+        for one in result.slices
+        for part in (one.nearest_volume, one.part_volume)
         if part and part not in names
     }
     return dataclasses.replace(
@@ -46,6 +50,8 @@ def hide_subjects(result: AuditResult) -> AuditResult:
                 reason=_replace_names(one.reason, names),
                 source="",
                 nearest_source="",
+                part_subject=nearest.get(one.part_subject or ""),
+                part_volume=None,
             )
             for one in result.slices
         ),
@@ -62,6 +68,7 @@ def hide_subjects(result: AuditResult) -> AuditResult:
         pictures={},
         reference_pictures={},
         match_pictures={},
+        part_pictures={},
     )
 
 

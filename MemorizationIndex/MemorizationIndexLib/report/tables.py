@@ -48,7 +48,15 @@ TRAILING_COLUMNS = (
     "verified",
     "nearest_source",
     "domain",
+    "flagged_by",
+    "part_p_value",
+    "part_similarity",
+    "part_subject",
+    "part_volume",
+    "part_slice",
+    "part_pose",
 )
+WINDOW_COLUMNS = ("part_top", "part_bottom", "part_left", "part_right")
 VOLUME_COLUMNS = tuple(field.name for field in dataclasses.fields(VolumeResult))
 
 _FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠'")
@@ -57,8 +65,9 @@ _FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠'")
 def write_slices_csv(result: AuditResult, path: Path) -> None:
     """Write one row per query slice, in the order of the result.
 
-    Columns: ``SLICE_COLUMNS``, one ``similarity_<layer>`` per layer, ``TRAILING_COLUMNS``. Floats
-    are written so that reading them gives the same number; a cell is empty where there is none.
+    Columns: ``SLICE_COLUMNS``, one ``similarity_<layer>`` per layer, ``TRAILING_COLUMNS`` and
+    ``WINDOW_COLUMNS``. Floats are written so that reading them gives the same number; a cell is
+    empty where there is none.
 
     Raises:
         OSError: ``path`` cannot be written; its ``filename`` says which.
@@ -71,10 +80,11 @@ def write_slices_csv(result: AuditResult, path: Path) -> None:
             *(getattr(one, column) for column in SLICE_COLUMNS),
             *_layer_similarities(one, len(layers)),
             *(getattr(one, column) for column in TRAILING_COLUMNS),
+            *(one.part_window or (None,) * len(WINDOW_COLUMNS)),
         ]
         for one in result.slices
     ]
-    _write_csv(path, [*SLICE_COLUMNS, *names, *TRAILING_COLUMNS], rows)
+    _write_csv(path, [*SLICE_COLUMNS, *names, *TRAILING_COLUMNS, *WINDOW_COLUMNS], rows)
 
 
 def write_volumes_csv(result: AuditResult, path: Path) -> None:
