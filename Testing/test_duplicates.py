@@ -85,7 +85,7 @@ def test_tables_and_words_say_it(found, tmp_path):
     assert "one person: other-name, patient-2" in words
     assert "shared slices: mixed and patient-0, 1 of 4" in words
     assert "same picture twice in patient-7" in words
-    table, content = write_duplicates(found, tmp_path / "out")
+    table, _, content = write_duplicates(found, tmp_path / "out")
     rows = list(csv.DictReader(table.open(encoding="utf-8")))
     assert len(rows) == sum(len(cluster) for cluster in found.slice_clusters)
     assert {row["same_person"] for row in rows if row["subject"] == "turned"} == {"2"}
@@ -98,8 +98,9 @@ def test_different_people_are_left_alone(tmp_path):
     patients(tmp_path / "data")
     found = find_duplicates(tmp_path / "data", options=OPTIONS)
     assert found.pairs == found.subject_pairs == found.subject_clusters == ()
-    (line,) = duplicates_in_words(found)
-    assert line.startswith("Finding:  No slice of the 8 subjects occurs twice")
+    first, second = duplicates_in_words(found)
+    assert first.startswith("Finding:  No slice of the 8 subjects occurs twice")
+    assert second.startswith("Other slices of one person under another name are not sought: ")
 
 
 def test_many_duplicates_do_not_hide_each_other(tmp_path):

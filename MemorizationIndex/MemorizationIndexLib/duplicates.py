@@ -234,15 +234,20 @@ def duplicates_of(
     others = NearestSubjects(
         np.zeros((cohort.slice_count, KEPT)), np.full((cohort.slice_count, KEPT), -1)
     )
-    for start, block in _comparisons(cohort, encoder, progress, cancelled):
-        nearest[start : start + len(block)] = block.max(axis=1)
-        _keep_nearest(others, start, block, codes)
-        # The threshold will be the lowest of known copies in some disguise.
-        for row, column in np.argwhere(block >= lowest[0]):
-            pair = (min(start + row, column), max(start + row, column))
-            similar[pair] = max(similar.get(pair, 0.0), float(block[row, column]))
+    stage = "Comparing the cohort with itself"
+    for rows, block in _comparisons(cohort, encoder, stage, progress, cancelled):
+        nearest[rows] = block.max(axis=1)
+        _keep_nearest(others, rows, block, codes)
     threshold = _threshold(nearest, cohort.control.similarity, lowest)
-    pairs = _pairs(similar, threshold, cohort.digests)
+    # Compared again, as similar pairs kept before the threshold is known could be all pairs.
+    stage = "Gathering what occurs twice"
+    again = np.flatnonzero(nearest >= threshold)
+    for rows, block in _comparisons(cohort, encoder, stage, progress, cancelled, again):
+        for at, column in np.argwhere(block >= threshold).tolist():
+            row = int(rows[at])
+            pair = (min(row, column), max(row, column))
+            similar[pair] = max(similar.get(pair, 0.0), float(block[at, column]))
+    pairs = _pairs(similar, cohort.digests)
     places = tuple(
         SlicePlace(
             facts.subjects[int(codes[row])],
@@ -329,49 +334,59 @@ def _people(names: Sequence[str], same: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _keep_nearest(
-    others: NearestSubjects, start: int, block: NDArray[np.float32], codes: NDArray[np.int64]
+    others: NearestSubjects,
+    rows: NDArray[np.int64],
+    block: NDArray[np.float32],
+    codes: NDArray[np.int64],
 ) -> None:
     """Keep the nearest other subjects of a block of slices, similarities (B, N)."""
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     ends = np.append(starts[1:], len(codes))
     by_subject = np.maximum.reduceat(block, starts, axis=1)
     order = np.argsort(-by_subject, axis=1, kind="stable")[:, :KEPT]
-    for row, (subjects, values) in enumerate(zip(order, by_subject, strict=True)):
+    for at, (subjects, values) in enumerate(zip(order, by_subject, strict=True)):
         for rank, subject in enumerate(subjects):
             if values[subject] <= 0:
                 break
             first = starts[subject]
-            nearest = first + int(block[row, first : ends[subject]].argmax())
-            others.similarity[start + row, rank] = values[subject]
-            others.rows[start + row, rank] = nearest
+            nearest = first + int(block[at, first : ends[subject]].argmax())
+            others.similarity[rows[at], rank] = values[subject]
+            others.rows[rows[at], rank] = nearest
 
 
 def _comparisons(
-    cohort: Cohort, encoder: Encoder, progress: ProgressFunction, cancelled: CancelFunction
-) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """Give the first row of each block of slices and its similarity to all slices, (B, N).
+    cohort: Cohort,
+    encoder: Encoder,
+    stage: str,
+    progress: ProgressFunction,
+    cancelled: CancelFunction,
+    rows: NDArray[np.int64] | None = None,
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Give blocks of slices, all or those asked for, and their similarity to all slices, (B, N).
 
     Similarity within a subject is 0.
     """
     reference, codes, count = cohort.reference, cohort.reference.subjects, cohort.slice_count
     views = query_views(encoder, robust=cohort.facts.robust)
     layers = len(reference.rows)
-    for start in range(0, count, _QUERIES):
-        check(cancelled)
-        progress(Progress("Comparing the cohort with itself", start, count))
-        part = slice(start, start + _QUERIES)
+    wanted = np.arange(count) if rows is None else rows
+    for start in range(0, len(wanted), _QUERIES):
+        progress(Progress(stage, start, len(wanted)))
+        part = wanted[start : start + _QUERIES]
         features = [np.asarray(layer[0][part]) for layer in cohort.features]
-        seen = [reference.whiten(view) for view in views(features)]
-        best = np.zeros((len(seen[0][0]), count), np.float32)
-        for queries in seen:
+        best = np.zeros((len(part), count), np.float32)
+        for view in views(features):
+            seen = reference.whiten(view)
             for pose in range(len(reference.rows[0])):
+                check(cancelled)
                 joint = np.ones_like(best)
-                for query, rows in zip(queries, reference.rows, strict=True):
-                    joint *= np.maximum(query @ np.asarray(rows[pose]).T, 0.0)
+                for query, stored in zip(seen, reference.rows, strict=True):
+                    joint *= np.maximum(query @ np.asarray(stored[pose]).T, 0.0)
                 np.maximum(best, joint, out=best)
         best[codes[part, None] == codes[None]] = 0.0
-        yield start, best ** np.float32(1.0 / layers)
-    progress(Progress("Comparing the cohort with itself", count, count))
+        yield part, best ** np.float32(1.0 / layers)
+    if len(wanted):
+        progress(Progress(stage, len(wanted), len(wanted)))
 
 
 def _threshold(
@@ -398,9 +413,9 @@ def _threshold(
 
 
 def _pairs(
-    similar: dict[tuple[int, int], float], threshold: float, digests: NDArray[np.uint64]
+    similar: dict[tuple[int, int], float], digests: NDArray[np.uint64]
 ) -> tuple[SlicePair, ...]:
-    found = {pair: value for pair, value in similar.items() if value >= threshold}
+    found = dict(similar)
     for members in _equal(digests):
         # Neighboring members suffice to join them all.
         found.update({(int(a), int(b)): 1.0 for a, b in pairwise(members)})

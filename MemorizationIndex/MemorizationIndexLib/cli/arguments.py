@@ -93,7 +93,10 @@ examples:
 _DUPLICATES = f"""\
 Compare images with themselves: which slices, and which whole subjects, occur twice under different
 names? Flips, small rotations and crops are seen through. Two slices of different subjects are one
-if they are as alike as known copies are; within a subject only equal pixels count.
+if they are as alike as known copies are; within a subject only equal pixels count. Names that share
+no slice but hold neighboring slices of one person are linked too, where subjects with several
+slices teach what neighbors look like. Slices further apart, and other acquisitions of one person,
+are not found.
 
 {_INPUTS}
 example:
@@ -262,7 +265,10 @@ def parser() -> argparse.ArgumentParser:
     duplicates.set_defaults(run=evaluate.duplicates)
     _add_inputs(duplicates)
     duplicates.add_argument(
-        "--out", type=Path, metavar="DIR", help="write duplicates.csv and duplicates.json there"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write duplicates.csv, linked.csv and duplicates.json there",
     )
     duplicates.add_argument(
         "--encoder", default=AUTO, metavar="NAME", help="as for build (default: auto)"
