@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 from MemorizationIndexLib.cli import main
-from MemorizationIndexLib.curation import DROPPED, CurationError, curate
+from MemorizationIndexLib.curation import DROPPED, UNFINISHED, CurationError, curate
 from MemorizationIndexLib.images import find_images, read_source
 from MemorizationIndexLib.progress import CancelledError
 from MemorizationIndexLib.report.tables import guard
@@ -229,6 +230,43 @@ def test_a_cancelled_run_leaves_the_place_as_it_was(images, tmp_path, there):
         curate(results, target, cancelled=lambda: next(answers))
     assert target.exists() is there
     assert not there or not list(target.iterdir())
+
+
+def test_a_killed_run_leaves_no_half_set_and_can_be_repeated(images, tmp_path):
+    data, paths, results = images
+    before = state(data)
+    half = tmp_path / "clean" / UNFINISHED / "a" / "1.png"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"half")
+    found = curate(results, tmp_path / "clean")
+    assert found.kept == 2
+    assert sorted(path.name for path in found.folder.iterdir()) == [
+        "a", "b", "dropped.csv", "manifest.csv",
+    ]  # fmt: skip
+    assert (found.folder / "a" / "1.png").read_bytes() == paths[1].read_bytes()
+    assert state(data) == before
+
+
+def test_links_to_another_file_system_are_symbolic(images, tmp_path, monkeypatch):
+    data, paths, results = images
+    before = state(data)
+
+    def refuse(self, target):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    found = curate(results, tmp_path / "clean", link=True)
+    assert (found.folder / "a" / "1.png").readlink() == paths[1].resolve()
+    assert sum(source.slice_count for source in find_images([found.folder]).sources) == 2
+    assert state(data) == before
+
+
+def test_equal_names_in_different_folders_stay_apart(tmp_path):
+    paths = [picture(tmp_path / "data" / name / "same.png", n) for n, name in enumerate("ab")]
+    rows = [(path, path.parent.name, 0, CLEAN) for path in paths]
+    found = curate(result(tmp_path / "r", rows), tmp_path / "clean")
+    for path in paths:
+        assert (found.folder / path.parent.name / "same.png").read_bytes() == path.read_bytes()
 
 
 def test_a_damaged_image_is_no_reason_to_leave_half_a_set(tmp_path):

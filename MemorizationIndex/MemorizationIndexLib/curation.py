@@ -37,6 +37,9 @@ DROPPED = "dropped.csv"
 DROP = (Verdict.COPY, Verdict.SUSPICIOUS)
 """Verdicts that are dropped unless the user says otherwise."""
 
+UNFINISHED = ".memorization-index-unfinished"
+"""Folder inside the new one in which it is made, so that a killed run leaves no half set."""
+
 RULE = (
     "A 2D image with a dropped verdict is left out; of a NumPy stack the slices with one are left "
     "out; a volume, a DICOM folder or a file of several pages with one is left out as a whole."
@@ -139,15 +142,21 @@ def curate(
     gone: list[dict[str, str]] = []
     files = 0
     try:
-        target.mkdir(parents=True, exist_ok=True)
+        work = target / UNFINISHED
+        if work.is_dir():
+            shutil.rmtree(work)
+        work.mkdir(parents=True)
         for number, (source, members) in enumerate(sources.items()):
             check(cancelled)
             progress(Progress("Writing the cleaned set", number, len(sources), "files"))
             path = Path(source)
-            place = target / Path(os.path.relpath(path.absolute(), root))
-            files += _take(path, place, target, members, dropped_verdicts, link, kept, gone)
-        write_whole(target / MANIFEST, _table(_KEPT_COLUMNS, kept))
+            place = work / Path(os.path.relpath(path.absolute(), root))
+            files += _take(path, place, work, members, dropped_verdicts, link, kept, gone)
+        for entry in list(work.iterdir()):
+            entry.rename(target / entry.name)
+        work.rmdir()
         write_whole(target / DROPPED, _table(_DROPPED_COLUMNS, gone))
+        write_whole(target / MANIFEST, _table(_KEPT_COLUMNS, kept))
     except BaseException as error:
         _remove(target, made)
         if isinstance(error, OSError):
@@ -189,7 +198,9 @@ def _read(result: Path) -> list[_Row]:
 
 def _check_target(target: Path, sources: Sequence[Path]) -> None:
     try:
-        empty = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+        empty = not target.exists() or (
+            target.is_dir() and all(entry.name == UNFINISHED for entry in target.iterdir())
+        )
     except OSError as error:
         raise CurationError(
             f"{target} cannot be opened ({error.strerror}); choose another place with --to."
@@ -321,6 +332,8 @@ def _files_of(path: Path) -> list[Path]:
 
 def _bring(file: Path, place: Path, link: bool) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(place):  # two headers with one file of voxels
+        return
     if not link:
         shutil.copy2(file, place)
         return
