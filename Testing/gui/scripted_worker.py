@@ -2,7 +2,8 @@
 
 Steps: ``say`` (a message), ``raw`` (bytes as latin-1), ``complain`` (a line on standard error),
 ``flood`` (a text and how often, on standard error), ``sleep`` (seconds), ``ignore termination``,
-``wait`` (until a file appears), ``exit`` (a status), ``kill`` (a signal to itself).
+``ignore the end of input``, ``wait`` (until a file appears), ``exit`` (a status), ``kill`` (a
+signal to itself).
 """
 
 import json
@@ -13,11 +14,14 @@ import threading
 import time
 from pathlib import Path
 
+deaf = threading.Event()
+
 
 def end_with_standard_input():
     while os.read(0, 4096):
         pass
-    os._exit(1)
+    if not deaf.is_set():
+        os._exit(1)
 
 
 def main(folder):
@@ -43,6 +47,8 @@ def main(folder):
             out.flush()
         elif kind == "sleep":
             time.sleep(value)
+        elif kind == "ignore the end of input":
+            deaf.set()
         elif kind == "ignore termination":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         elif kind == "wait":

@@ -291,7 +291,11 @@ def test_a_launcher_does_not_leave_python_behind(slicer_app, tmp_path, monkeypat
         pid_file = tmp_path / f"pid {how}"
         worker = process.WorkerProcess(
             tmp_path / how,
-            {"kind": "scripted", "steps": [["pid", str(pid_file)], ["sleep", 60]]},
+            {
+                "kind": "scripted",
+                # A computation that lets no other thread run would not hear it either.
+                "steps": [["ignore the end of input", 0], ["pid", str(pid_file)], ["sleep", 60]],
+            },
             on_message=listener.messages.append,
             on_end=listener.outcomes.append,
         )

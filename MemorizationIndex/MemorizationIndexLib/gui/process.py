@@ -105,7 +105,7 @@ class WorkerProcess:
         self._last: Outcome | None = None
         self._cancelled = False
         self._started = self._ended = False
-        self._pid = 0
+        self._pid = self._launcher = 0
         self._silent = False
         self._heard = self._told = time.monotonic()
         self._process: Any = None
@@ -232,13 +232,17 @@ class WorkerProcess:
 
     def _kill(self) -> None:
         self._process.kill()
-        if self._pid and self._pid != os.getpid():
-            # PythonSlicer is a launcher: killing it alone would leave Python behind.
+        self._kill_python()
+
+    def _kill_python(self) -> None:
+        # PythonSlicer is a launcher: ending it alone could leave Python behind.
+        if self._pid and self._pid not in (os.getpid(), self._launcher):
             with contextlib.suppress(OSError):
                 os.kill(self._pid, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def _on_started(self) -> None:
         self._started = True
+        self._launcher = int(self._process.processId())
 
     def _on_error(self, *_: Any) -> None:
         # Only a process that never started says nothing more; all others also say "finished".
@@ -253,7 +257,9 @@ class WorkerProcess:
         self._keep([self._errors.decode("utf-8", "replace")] if self._errors else [])
         if self._last is not None and (self._last.kind == "finished") == (code == 0):
             self._end(self._last)
-        elif self._cancelled:
+            return
+        self._kill_python()
+        if self._cancelled:
             self._end(Outcome("cancelled", "Cancelled."))
         else:
             self._end(
