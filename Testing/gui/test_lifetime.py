@@ -12,9 +12,15 @@ from slicer_host.examples import volume_node  # noqa: E402
 
 def test_calls_that_come_after_the_cleanup_do_nothing(stage):
     """Slicer leaves a module that it unloads, and closes its scene when it quits."""
-    widget = stage.widget
+    widget, scene = stage.widget, slicer.mrmlScene
+    observed = [
+        (scene, slicer.vtkMRMLScene.StartCloseEvent, widget.onSceneStartClose),
+        (scene, slicer.vtkMRMLScene.EndCloseEvent, widget.onSceneReady),
+        (scene, slicer.vtkMRMLScene.EndImportEvent, widget.onSceneReady),
+    ]
+    assert all(widget.hasObserver(*one) for one in observed)
     widget.cleanup()
-    assert widget.panel is None
+    assert widget.panel is None and not any(widget.hasObserver(*one) for one in observed)
     for late in (
         widget.exit,
         widget.enter,
@@ -25,6 +31,22 @@ def test_calls_that_come_after_the_cleanup_do_nothing(stage):
         late()
     slicer.mrmlScene.Clear()
     assert widget.panel is None
+
+
+def test_no_parameter_node_is_made_in_a_closing_scene(stage):
+    """It would be swept away a moment later, and its observers with it."""
+    seen = []
+
+    def enter(*_):
+        stage.widget.enter()
+        seen.append(stage.panel.parameters)
+
+    tag = slicer.mrmlScene.AddObserver(slicer.vtkMRMLScene.StartCloseEvent, enter)
+    try:
+        stage.host.scene.clear()
+    finally:
+        slicer.mrmlScene.RemoveObserver(tag)
+    assert seen == [None] and stage.panel.parameters is not None
 
 
 def test_without_a_scene_there_are_no_parameters(stage):

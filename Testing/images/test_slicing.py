@@ -16,6 +16,7 @@ from MemorizationIndexLib.images.slicing import (
     anatomical_axes,
     canonical_stack,
     count_slices,
+    slice_axis,
     slice_volume,
 )
 from MemorizationIndexLib.images.volume import ImageError, Volume
@@ -252,3 +253,11 @@ def test_slices_do_not_change_the_volume() -> None:
     before = array.copy()
     list(slice_volume(volume(array, np.eye(4)), size=32))
     assert np.array_equal(array, before, equal_nan=True)
+
+
+def test_the_axis_with_a_single_voxel_is_the_slice_axis_however_small_the_slice():
+    """SLICER.md 7.13: no axis gives slices that can be scored, and another one is coarser."""
+    affine = np.diag([3.0, 1.0, 1.0, 1.0])
+    assert slice_axis((8, 8, 1), affine) == 2
+    assert slice_axis((8, 1, 8), affine) == 1
+    assert slice_axis((8, 8, 8), affine) == 0
