@@ -26,6 +26,7 @@ from MemorizationIndexLib.gallery import (
     FlaggedKeeper,
     Gallery,
     query_pictures,
+    read_matches,
     reference_pictures,
 )
 from MemorizationIndexLib.images.finding import find_images
@@ -221,6 +222,9 @@ def _score(
         slices, similarity = undefined_results(scored, cohort), np.zeros(0)
     match_pictures: dict[tuple[str, int], MatchPictures] = {}
     verification = ""
+    if options.pictures:
+        progress(Progress("Gathering pictures", 0, 0, "pictures"))
+        read_matches(cohort, slices, cancelled)
     if options.verify:
         matched = [number for number, one in enumerate(scored.slices) if not one.reason]
         slices, match_pictures, verification = verified_slices(
@@ -268,7 +272,6 @@ def _score(
         statistics=similarity,
     )
     if options.pictures:
-        progress(Progress("Gathering pictures", 0, 0, "pictures"))
         result = replace(
             result,
             pictures=query_pictures(scored, slices),

@@ -13,6 +13,7 @@ from MemorizationIndexLib.cohort.pictures import reference_pixels
 from MemorizationIndexLib.evidence.flagged import MOST_VERIFIED, reduced
 from MemorizationIndexLib.findings import Scored, by_suspicion
 from MemorizationIndexLib.index.verdict import Thresholds
+from MemorizationIndexLib.progress import CancelFunction, check
 from MemorizationIndexLib.results import SliceResult
 
 PICTURES = 200
@@ -71,15 +72,28 @@ def query_pictures(
     }
 
 
+def read_matches(cohort: Cohort, slices: Sequence[SliceResult], cancelled: CancelFunction) -> None:
+    """Read what :func:`reference_pictures` will show, so that it is remembered.
+
+    Before matches are verified: each file is then read once for both.
+    """
+    if cohort.thumbnails is None:
+        reference_pixels(cohort, _matched(slices), between_files=lambda: check(cancelled))
+
+
 def reference_pictures(
     cohort: Cohort, slices: Sequence[SliceResult]
 ) -> dict[int, NDArray[np.uint8]]:
     """Return pictures of what the most suspicious slices match, by reference row."""
-    rows = {
+    rows = _matched(slices)
+    if cohort.thumbnails is not None:
+        return {row: np.array(cohort.thumbnails[row]) for row in rows}
+    return {row: thumbnail(pixels) for row, pixels in reference_pixels(cohort, rows).items()}
+
+
+def _matched(slices: Sequence[SliceResult]) -> set[int]:
+    return {
         row
         for number in by_suspicion(slices)[:PICTURES]
         if (row := slices[number].nearest_row) is not None
     }
-    if cohort.thumbnails is not None:
-        return {row: np.array(cohort.thumbnails[row]) for row in rows}
-    return {row: thumbnail(pixels) for row, pixels in reference_pixels(cohort, rows).items()}

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from MemorizationIndexLib.index.protocols import CalibrationError
 from MemorizationIndexLib.index.scores import p_values
 from MemorizationIndexLib.index.verdict import (
     CLEARANCE,
+    MISSED,
+    _binomial,
     find_thresholds,
     lowest_of_copies,
     power,
@@ -121,3 +124,10 @@ def test_undefined_known_copies_are_not_counted_as_found():
     (row,) = power(null, control, thresholds)
     assert row.power_suspicious == pytest.approx(0.5)
     assert np.isfinite([row.power_copy, row.power_suspicious]).all()
+
+
+@pytest.mark.parametrize("count", [1, 20, 93, 100, 5000])
+def test_the_binomial_distribution_is_that_of_scipy(count):
+    for most in {0, 1, count // 20, count}:
+        expected = special.bdtr(most, count, MISSED)
+        assert _binomial(most, count, MISSED) == pytest.approx(expected, rel=1e-9, abs=1e-300)

@@ -178,6 +178,9 @@ def _levels(query: Pixels, reference: Pixels) -> list[Level]:
 def _reduced(pixels: Pixels, side: int) -> Pixels:
     if len(pixels) == side:
         return pixels
+    if len(pixels) == 2 * side:
+        rows = pixels[::2] + pixels[1::2]
+        return (rows[:, ::2] + rows[:, 1::2]) * np.float32(0.25)
     picture = Image.fromarray(pixels)
     return np.asarray(picture.resize((side, side), Image.Resampling.BOX), dtype=np.float32)
 

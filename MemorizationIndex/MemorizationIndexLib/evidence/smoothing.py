@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK = 8
-"""Places that one product smooths. A product with the whole matrix would multiply zeros; and small
-ones run on one thread, where larger ones would wake all of them for a moment's work."""
+_PRODUCT = 1 << 17
+"""Multiplications of one product, at most. A product with the whole matrix would multiply zeros;
+and small ones run on one thread, where larger ones would wake all of them for a moment's work."""
 
 
 def smoothed(
@@ -35,25 +35,34 @@ def _down(
 ) -> NDArray[np.float32]:
     *others, height, width = pixels.shape
     places = -(-height // every)
-    hop = _BLOCK * every
-    blocks = -(-places // _BLOCK)
+    block = 16
+    while block > 1 and block * (block * every + 2 * radius) * width > _PRODUCT:
+        block //= 2
+    hop = block * every
+    blocks = -(-places // block)
     # By hand: numpy's pad takes longer than the products.
     padded = np.zeros((*others, blocks * hop + 2 * radius, width), np.float32)
     padded[..., radius : radius + height, :] = pixels
     padded[..., :radius, :] = pixels[..., radius - 1 :: -1, :]
     padded[..., radius + height : height + 2 * radius, :] = pixels[..., : -radius - 1 : -1, :]
-    band = _band(sigma, radius, every)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, band.shape[1], axis=-2)
-    smooth = band @ np.swapaxes(windows[..., ::hop, :, :], -1, -2)
-    return smooth.reshape(*others, blocks * _BLOCK, width)[..., :places, :]
+    band = _band(sigma, radius, every, block)
+    # Overlapping windows of rows, a view; numpy's own ways to it take longer than the products.
+    windows = np.ndarray(
+        (*others, blocks, band.shape[1], width),
+        np.float32,
+        padded,
+        strides=(*padded.strides[:-2], hop * padded.strides[-2], *padded.strides[-2:]),
+    )
+    smooth = band @ windows
+    return smooth.reshape(*others, blocks * block, width)[..., :places, :]
 
 
 @lru_cache(maxsize=16)
-def _band(sigma: float, radius: int, every: int) -> NDArray[np.float32]:
+def _band(sigma: float, radius: int, every: int, block: int) -> NDArray[np.float32]:
     """Weights of one block: a row for each place, the window moving along it."""
     weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
     weights /= weights.sum()
-    band = np.zeros((_BLOCK, (_BLOCK - 1) * every + 2 * radius + 1), np.float32)
-    for place in range(_BLOCK):
+    band = np.zeros((block, (block - 1) * every + 2 * radius + 1), np.float32)
+    for place in range(block):
         band[place, place * every : place * every + 2 * radius + 1] = weights
     return band

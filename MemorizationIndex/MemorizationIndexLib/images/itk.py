@@ -311,8 +311,15 @@ def read_header(path: Path) -> VolumeHeader:
     return header
 
 
-def read_voxels(path: Path) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
+def read_voxels(
+    path: Path, *, checked: bool = True
+) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
     """Read a volume file.
+
+    Args:
+        path: The file.
+        checked: Whether damage in a compressed stream is looked for, at the cost of inflating it
+            once more: ITK does not notice.
 
     Returns:
         Voxels, shape (T, K, J, I); index-to-RAS affine, shape (4, 4).
@@ -323,7 +330,8 @@ def read_voxels(path: Path) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
     reader, bent = _open(path)
     header = _header(path, reader, bent)
     _check_whole(path, reader)
-    _check_stream(path, reader)
+    if checked:
+        _check_stream(path, reader)
     try:
         if bent:
             with _permissive_sform(), quiet():

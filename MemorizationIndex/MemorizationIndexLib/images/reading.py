@@ -94,9 +94,9 @@ def _timepoint_name(source: ImageSource, index: int, count: int) -> str:
     return source.name if count == 1 else f"{source.name} [t={index}]"
 
 
-def _read_volume(source: ImageSource) -> Iterator[Volume]:
+def _read_volume(source: ImageSource, *, checked: bool = True) -> Iterator[Volume]:
     path = source.paths[0]
-    array, affine = itk.read_voxels(path)
+    array, affine = itk.read_voxels(path, checked=checked)
     for index, voxels in enumerate(array):
         yield Volume(
             _timepoint_name(source, index, len(array)),
@@ -128,12 +128,11 @@ _READERS = {
     "images": _read_images,
     "pages": _read_pages,
     "stack": _read_stack,
-    "volume": _read_volume,
     "dicom": _read_dicom,
 }
 
 
-def read_source(source: ImageSource) -> Iterator[Volume]:
+def read_source(source: ImageSource, *, checked: bool = True) -> Iterator[Volume]:
     """Read a source, holding as little as its format allows at a time.
 
     A folder of 2D images and a multi-page TIFF give one planar volume an image, a stack in an
@@ -143,8 +142,16 @@ def read_source(source: ImageSource) -> Iterator[Volume]:
     An image of a folder that cannot be read gives a volume with a ``problem``, so that the
     others are not lost with it.
 
+    Args:
+        source: What to read.
+        checked: Whether damage in the stream of a compressed volume is looked for; a reader who
+            knows what it must show need not.
+
     Raises:
         ImageError: Unreadable, truncated, coloured, of several components, or too large; for a
             folder of images, if that is so for each of them.
     """
-    yield from _READERS[source.kind](source)
+    if source.kind == "volume":
+        yield from _read_volume(source, checked=checked)
+    else:
+        yield from _READERS[source.kind](source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -87,12 +88,25 @@ def lowest_of_copies(similarity: NDArray[np.float64]) -> float:
     Args:
         similarity: Of known copies in one disguise, shape (m,), m ≥ 1.
     """
-    from scipy.special import bdtr
-
     count, rank = len(similarity), 1
-    while rank < count and bdtr(rank, count, MISSED) <= DOUBT:
+    while rank < count and _binomial(rank, count, MISSED) <= DOUBT:
         rank += 1
     return float(np.sort(_undefined_as_lowest(similarity))[rank - 1])
+
+
+def _binomial(most: int, count: int, probability: float) -> float:
+    """Return the probability of at most ``most`` successes; scipy's is not worth its import."""
+    share = math.log(probability), math.log1p(-probability)
+    return math.fsum(
+        math.exp(
+            math.lgamma(count + 1)
+            - math.lgamma(hits + 1)
+            - math.lgamma(count - hits + 1)
+            + hits * share[0]
+            + (count - hits) * share[1]
+        )
+        for hits in range(most + 1)
+    )
 
 
 def _undefined_as_lowest(similarity: NDArray[np.float64]) -> NDArray[np.float64]:

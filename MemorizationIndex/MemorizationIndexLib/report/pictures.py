@@ -81,5 +81,5 @@ def png_data_uri(picture: NDArray[np.uint8], *, color: bool = False) -> str:
     if 0 in picture.shape:
         raise ReportError(f"a picture of shape {picture.shape} has no pixels")
     buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(picture)).save(buffer, format="PNG")
+    Image.fromarray(np.ascontiguousarray(picture)).save(buffer, format="PNG", compress_level=4)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
