@@ -12,6 +12,7 @@ from .findings import by_suspicion
 from .gallery import PICTURES
 from .index.scores import null_spread, q_values
 from .index.verdict import find_thresholds
+from .part_search import MOST_PICTURED as MOST_PARTS
 from .results import AuditResult
 from .summary import doubts, finding_sentence, with_share
 
@@ -64,6 +65,8 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
     pictured = [slices[number] for number in by_suspicion(slices)[:PICTURES]]
     pictures = {key: one for result in results for key, one in result.pictures.items()}
     matches = {row: one for result in results for row, one in result.reference_pictures.items()}
+    parts = {key: one for result in results for key, one in result.part_pictures.items()}
+    similarity = {(row.volume, row.slice): row.part_similarity or 0.0 for row in slices}
     return dataclasses.replace(
         results[0],
         slices=tuple(slices),
@@ -81,5 +84,7 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
         match_pictures={
             key: one for result in results for key, one in result.match_pictures.items()
         },
-        part_pictures={key: one for result in results for key, one in result.part_pictures.items()},
+        part_pictures=dict(
+            sorted(parts.items(), key=lambda item: -similarity[item[0]])[:MOST_PARTS]
+        ),
     )

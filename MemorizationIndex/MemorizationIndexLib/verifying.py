@@ -26,7 +26,7 @@ from MemorizationIndexLib.progress import (
     never,
     quiet,
 )
-from MemorizationIndexLib.results import AuditResult, MatchPictures, SliceResult
+from MemorizationIndexLib.results import PART, AuditResult, MatchPictures, SliceResult
 
 
 def verified_slices(
@@ -55,11 +55,7 @@ def verified_slices(
     Returns:
         The slices with those that were verified, pictures of their matches, and the rule.
     """
-    numbers = [
-        number
-        for number in by_suspicion(slices)
-        if number in pixels and slices[number].verdict in FLAGGED
-    ]
+    numbers = [number for number in _flagged(slices) if number in pixels]
     flagged = [
         FlaggedSlice(pixels[number], row, poses[number])
         for number in numbers
@@ -75,7 +71,7 @@ def verified_slices(
         if one.pictures is not None:
             pictures[slices[number].volume, slices[number].slice] = one.pictures
     sentence = found.sentence
-    if sum(one.verdict in FLAGGED for one in slices) > len(flagged):
+    if len(_flagged(slices)) > len(flagged):
         sentence += f" Only the {len(flagged)} most suspicious slices were tried."
     return slices, pictures, sentence
 
@@ -105,9 +101,9 @@ def verify_result(
         The same findings, with what verification says of them.
     """
     slices = result.slices
-    numbers = [number for number in by_suspicion(slices) if slices[number].verdict in FLAGGED]
     wanted = {
-        (slices[number].volume, slices[number].slice): number for number in numbers[:MOST_VERIFIED]
+        (slices[number].volume, slices[number].slice): number
+        for number in _flagged(slices)[:MOST_VERIFIED]
     }
     named = {name for name, _ in wanted}
     flagged = [volume for volume in volumes if volume.name in named]
@@ -147,6 +143,18 @@ def verify_result(
         summary=replace(result.summary, verification=sentence),
         match_pictures=pictures,
     )
+
+
+def _flagged(slices: Sequence[SliceResult]) -> list[int]:
+    """Return the positions of what is flagged as a whole, most suspicious first.
+
+    The match of a slice that a part alone makes suspicious would not fit, and need not.
+    """
+    return [
+        number
+        for number in by_suspicion(slices)
+        if slices[number].verdict in FLAGGED and slices[number].flagged_by != PART
+    ]
 
 
 def _cannot_refuse(place: str, why: str) -> None:
