@@ -201,6 +201,19 @@ def test_one_of_two_volumes_of_a_run_is_counted_alone(stage, tmp_path):
     assert "1 of 6 scored slices in 1 volume is a copy" in again.ui.findingLabel.text
 
 
+def test_of_two_runs_the_latest_is_shown_until_the_other_is_chosen_alone(stage, tmp_path):
+    one, two = (volume_node(SHAPE, name=name) for name in ("one", "two"))
+    late = {"created": "2026-02-02T00:00:00+00:00", "finding": "The late run."}
+    stage.finish(run_of({"one": verdicts_with(6)}, **late), one)
+    stage.finish(run_of({"two": verdicts_with(6, copy=[1])}, finding="The early run."), two)
+    stage.panel.parameters.volumes = [one, two]
+    one, two = save_and_load(stage, tmp_path, "one", "two")
+    assert "The late run." in stage.ui.findingLabel.text
+    assert {row.volume for row in stage.panel.results.result.slices} == {"one"}
+    stage.panel.parameters.volumes = [two]
+    assert "The early run." in stage.ui.findingLabel.text
+
+
 def test_a_flag_comes_back_of_the_whole_and_of_a_part(stage, tmp_path):
     nodes = [volume_node(SHAPE, name=name) for name in ("one", "two")]
     nodes[0].SetAttribute("DICOM.Modality", "CT")
