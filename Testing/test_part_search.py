@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
-from conftest import INPUT_SIZE
+from conftest import ARGUMENTS, INPUT_SIZE
 from MemorizationIndexLib import (
     AuditOptions,
     CohortOptions,
@@ -292,3 +292,20 @@ def test_partial_copies_of_real_slices_are_found(tmp_path):
     assert np.mean([one.verdict in (Verdict.SUSPICIOUS, Verdict.COPY) for one in found]) >= 0.8
     alone = score_volumes([volume("v", np.concatenate(clean))], cohort, options=BARE).slices
     assert np.mean([one.flagged_by == "part" for one in alone]) <= 0.08
+
+
+def test_the_command_line_builds_shows_and_leaves_parts_out(small_images, tmp_path, capsys):
+    from MemorizationIndexLib.cli import main
+
+    reference, queries = small_images
+    cohort = str(tmp_path / "c.micohort")
+    built = ["build", str(reference), "--cohort", cohort, *ARGUMENTS, "--no-robust", "--parts"]
+    assert main([*built, "--quiet"]) == 0
+    assert main(["show", cohort]) == 0
+    assert "pictures of 112 pixels of all slices are stored" in capsys.readouterr().out
+    for given, searched in (([], True), (["--no-parts"], False)):
+        out = tmp_path / f"out{searched}"
+        assert main(["score", str(queries), "--cohort", cohort, "--out", str(out), *given]) == 0
+        summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+        assert (summary["part_threshold"] is not None) == searched
+        assert bool(summary["part_note"]) != searched
