@@ -252,7 +252,7 @@ def test_every_stage_is_told_with_its_unit_and_every_note(small_audit, copied, t
     assert units["Reading the flagged slices"] == "volumes" and units["Verifying"] == "pairs"
     last = {m["stage"]: (m["done"], m["total"]) for m in reports}
     assert last["Scoring"] == (12, 12)
-    assert last["Verifying"][0] == last["Verifying"][1] > 8
+    assert last["Verifying"][0] == last["Verifying"][1] >= 8
     build = {"kind": "build", "inputs": [str(small_audit.reference)], "encoder": "builtin"}
     build |= {"path": str(tmp_path / "again.micohort"), "input_size": 96, "device": "cpu"}
     told = told_by(build, tmp_path)
