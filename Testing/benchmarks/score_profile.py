@@ -268,9 +268,7 @@ def main() -> int:
             os.environ["OMP_NUM_THREADS"] = str(options.threads)
         found = [shares(folder, copies, options.functions) for copies in options.planted]
     met = all(outside is not None and outside["wall"] <= WANTED for outside in found)
-    print(
-        f"at most {WANTED:.0%} of the wall time outside: {'met' if met else 'MISSED'}"
-    )
+    print(f"at most {WANTED:.0%} of the wall time outside: {'met' if met else 'MISSED'}")
     return 0 if met else 1
 
 
