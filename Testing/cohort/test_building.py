@@ -259,6 +259,26 @@ def test_pictures_are_read_once_and_only_the_slices_asked_for(small_audit, monke
     assert len(cut) == 2 and all(np.array_equal(first[row], again[row]) for row in first)
 
 
+def test_pictures_are_read_without_the_manifest_beside_them(tmp_path, monkeypatch):
+    from PIL import Image
+
+    from MemorizationIndexLib.cohort.pictures import reference_pixels
+    from MemorizationIndexLib.images import finding
+
+    lines = ["path,subject_id"]
+    for number in range(5):
+        slices = phantom(number, 3)[1].astype(np.float64)
+        slices *= 255 / slices.max()
+        Image.fromarray(slices.astype(np.uint8)).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,p{number}")
+    (tmp_path / "manifest.csv").write_text("\n".join(lines))
+    cohort = build_cohort(tmp_path, tmp_path / "c", options=OPTIONS)
+    looked_up = []
+    monkeypatch.setattr(finding, "load_manifest", looked_up.append)
+    assert set(reference_pixels(cohort, range(5))) == set(range(5))
+    assert not looked_up
+
+
 def test_what_is_remembered_of_pictures_is_bounded(small_audit, monkeypatch):
     from MemorizationIndexLib.cohort import pictures
 

@@ -109,7 +109,7 @@ def _read(
         by_digest.setdefault(int(where.digests[row]), []).append(row)
     places = tuple(sorted({int(where.indices[row]) for row in rows}))
     try:
-        for source in find_images([path], any_modality=True).sources:
+        for source in find_images([path], any_modality=True, beside=False).sources:
             # Unchecked: the digest tells what a damaged stream would show.
             for volume in read_source(source, checked=False):
                 if only_there and not volume.planar:

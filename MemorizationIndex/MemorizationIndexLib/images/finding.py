@@ -272,7 +272,7 @@ def _rows_beside(search: _Search, path: Path) -> dict[Path, list[ManifestRow]]:
     return search.beside[table]
 
 
-def _gather(inputs: Sequence[str | Path]) -> _Search:
+def _gather(inputs: Sequence[str | Path], *, beside: bool) -> _Search:
     search = _Search()
     if not inputs:
         raise ImageError("No input was given; name at least one image, folder or manifest.")
@@ -289,7 +289,7 @@ def _gather(inputs: Sequence[str | Path]) -> _Search:
         elif path.suffix.lower() == ".csv":
             _add_manifest(search, path, str(given))
         else:
-            rows = _rows_beside(search, path)
+            rows = _rows_beside(search, path) if beside else {}
             count, unlisted = _add(search, [path], str(given), path.parent, rows, alone=True)
             if not count:
                 raise ImageError(f"{given} is not an image that can be read ({_KNOWN}).")
@@ -563,7 +563,11 @@ def _rule_counts(sources: Iterable[ImageSource]) -> dict[str, int]:
 
 
 def find_images(
-    inputs: Sequence[str | Path], *, subjects: str | None = None, any_modality: bool = False
+    inputs: Sequence[str | Path],
+    *,
+    subjects: str | None = None,
+    any_modality: bool = False,
+    beside: bool = True,
 ) -> ImageSet:
     """Find the images among files, folders and manifests, and who they are of.
 
@@ -577,6 +581,8 @@ def find_images(
             the name of the input folder: its group ``subject``, else its first group, else all
             it matches.
         any_modality: Take DICOM series of other modalities than MR too.
+        beside: Whether a ``manifest.csv`` beside an image file is read: it looks for every file
+            that it lists, which is too much where single files are asked for one after another.
 
     Returns:
         What can be read, in the order of inputs and natural order of paths, and what cannot. May
@@ -587,7 +593,7 @@ def find_images(
             manifest, or an unusable ``subjects`` pattern.
     """
     pattern = None if subjects is None else compile_pattern(subjects)
-    search = _gather([inputs] if isinstance(inputs, (str, Path)) else inputs)
+    search = _gather([inputs] if isinstance(inputs, (str, Path)) else inputs, beside=beside)
     files = [
         replace(file, kind="pages")
         if file.kind == "images" and pictures.page_count(file.path) > 1
