@@ -101,6 +101,13 @@ def test_parts_never_make_a_copy_and_change_nothing_else(result, path, fake):
     assert result.summary.share == without.summary.share
 
 
+def test_blank_slices_alone_are_not_scored(path):
+    blank = volume("blank", np.zeros((3, SIDE, SIDE), np.float32))
+    result = score_volumes([blank], path, options=BARE)
+    assert {one.verdict for one in result.slices} == {Verdict.NOT_SCORED}
+    assert result.summary.part_suspicious == 0
+
+
 def test_the_volume_names_whom_the_parts_are_of(result):
     alone = [one for one in result.slices if one.flagged_by == "part"]
     assert alone

@@ -48,7 +48,7 @@ def window_features(features: Layers, window: int) -> NDArray[np.float32]:
         top, left = down * (scale.grid - side) // steps, right * (scale.grid - side) // steps
         cells = layer.reshape(-1, ORIENTATIONS, scale.grid, scale.grid)
         block = cells[:, :, top : top + side, left : left + side]
-        cut.append(block.reshape(len(layer), -1))
+        cut.append(block.reshape(len(layer), ORIENTATIONS * side**2))
     return np.concatenate(cut, axis=1)
 
 
