@@ -252,7 +252,6 @@ def keep(folder: Path) -> None:
             pixels = np.asarray(image)
             used = np.flatnonzero((pixels != pixels[-1, 0]).any(axis=(1, 2)))
             image = image.crop((0, 0, image.width, min(int(used[-1]) + 12, image.height)))
-            image = image.quantize(128)
         image.save(place / f"{name}.png", optimize=True)
 
 
