@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -133,16 +132,6 @@ class TestEvery:
             copy.apply(image, np.random.default_rng(0)),
             transformation.apply(image, np.random.default_rng(0)),
         )
-
-    def test_is_fast(self, transformation):
-        image = head()
-        seconds = []
-        for seed in range(15):
-            start = time.perf_counter()
-            transformation.apply(image, np.random.default_rng(seed))
-            seconds.append(time.perf_counter() - start)
-        # The best of many: other work on the machine must not decide.
-        assert min(seconds) < 0.01
 
     @pytest.mark.parametrize(
         "bad", [np.zeros((3, 8, 8)), np.zeros((0, 8)), np.full((8, 8), np.nan)]

