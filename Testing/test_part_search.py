@@ -108,6 +108,22 @@ def test_blank_slices_alone_are_not_scored(path):
     assert result.summary.part_suspicious == 0
 
 
+def test_nothing_stands_out_where_the_reference_shows_too_little_to_compare(tmp_path):
+    def scan(name: str, seed: int, spike: float) -> Volume:
+        slices = 0.25 + 0.75 * phantom(seed) * (phantom(seed) > 0.05)
+        slices[:, 2, 3 + seed] = spike
+        return volume(name, slices.astype(np.float32))
+
+    # One bright pixel a slice, so that all tissue is near 0 of its range.
+    spiked = [scan(f"p{seed}", seed, 40.0) for seed in range(6)]
+    path = build_cohort_from_volumes(spiked, tmp_path / "c", options=OPTIONS).path
+    cohort = load_cohort(path)
+    assert not cohort.parts.null.any()
+    result = score_volumes([scan("other", 50, 1.0)], cohort, options=BARE)
+    assert "do not stand out" in result.summary.part_note
+    assert not any("part" in one.flagged_by for one in result.slices)
+
+
 def test_the_volume_names_whom_the_parts_are_of(result):
     alone = [one for one in result.slices if one.flagged_by == "part"]
     assert alone

@@ -212,7 +212,7 @@ def _score(
         if spread.defined
         else None
     )
-    part_note = why_no_search(cohort, wanted=options.parts)
+    part_note = why_no_search(cohort, wanted=options.parts, alpha=options.alpha)
     parts = None if part_note else PartSearch(cohort, encoder, options.alpha)
     scored = _match(queries, cohort, options, encoder, thresholds, parts, progress, cancelled)
     poses = seen_poses(scored, cohort, encoder)

@@ -24,6 +24,7 @@ from MemorizationIndexLib.evidence.parts import (
 from MemorizationIndexLib.index.poses import FLIPS
 from MemorizationIndexLib.index.scores import p_values
 from MemorizationIndexLib.index.similarity import Layers
+from MemorizationIndexLib.index.verdict import ALPHA
 from MemorizationIndexLib.results import (
     PART,
     AuditSummary,
@@ -42,6 +43,7 @@ OTHER_VERSION = (
     "library that built it"
 )
 NOT_WANTED = "not asked for"
+UNSEEN = "known copies of a part do not stand out in this cohort, so nothing could be told"
 
 
 class PartSearch:
@@ -162,12 +164,20 @@ class PartSearch:
         )
 
 
-def why_no_search(cohort: Cohort, *, wanted: bool) -> str:
-    """Return why copied parts are not searched; empty if they are."""
+def why_no_search(cohort: Cohort, *, wanted: bool, alpha: float = ALPHA) -> str:
+    """Return why copied parts are not searched; empty if they are.
+
+    A null of slices that show too little to be compared would let anything stand out; known copies
+    of parts then show as little.
+    """
     if not wanted:
         return NOT_WANTED
-    if cohort.parts is None:
+    parts = cohort.parts
+    if parts is None:
         return OTHER_VERSION if cohort.facts.parts else NOT_KEPT
+    threshold = part_threshold(parts.null, alpha).similarity
+    if len(parts.known) and np.median(parts.known) <= threshold:
+        return UNSEEN
     return ""
 
 
