@@ -37,6 +37,27 @@ def with_facts(path: Path, **changes) -> Path:
     return path
 
 
+@pytest.mark.parametrize("stage", ["_assemble", "_sha256"])
+def test_a_cohort_replaced_while_it_is_read_is_not_mixed(small_audit, copy, monkeypatch, stage):
+    other = build_cohort(
+        small_audit.reference,
+        copy.with_name("other"),
+        options=CohortOptions(encoder="builtin", input_size=INPUT_SIZE, seed=7),
+    )
+    true = getattr(store, stage)
+
+    def replaced_before(*arguments):
+        if other.path.exists():
+            shutil.rmtree(copy)
+            other.path.rename(copy)
+        return true(*arguments)
+
+    monkeypatch.setattr(store, stage, replaced_before)
+    loaded = load_cohort(copy)
+    assert loaded.facts == other.facts
+    assert np.array_equal(loaded.null.similarity, other.null.similarity)
+
+
 def test_what_was_built_is_what_is_loaded(small_audit):
     cohort = load_cohort(small_audit.cohort)
     again = load_cohort(str(small_audit.cohort))

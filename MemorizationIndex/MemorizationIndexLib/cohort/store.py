@@ -22,9 +22,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from MemorizationIndexLib.cohort.apart import VERSION, PatientsApart
 from MemorizationIndexLib.cohort.cohort import Cohort, CohortError, CohortFacts
-from MemorizationIndexLib.evidence.part_reference import (
+from MemorizationIndexLib.comparison.apart import VERSION, PatientsApart
+from MemorizationIndexLib.comparison.part_reference import (
     PartReference,
     PartWindows,
     part_fingerprint,
@@ -215,14 +215,41 @@ def load_cohort(path: str | Path) -> Cohort:
             f"{path} is not a cohort: it has no {INDEX}; give the folder NAME{SUFFIX} that a build "
             "made."
         )
+    while True:
+        before = _text(index)
+        try:
+            cohort = _checked(path, before)
+        except (CohortError, OSError):
+            if _text(index) == before:
+                raise
+        else:
+            if _text(index) == before:
+                return cohort
+        # A build has replaced the cohort meanwhile: what was read may be of both.
+
+
+def _text(index: Path) -> str:
+    """Read the index of a cohort.
+
+    Raises:
+        CohortError: It cannot be read.
+    """
     try:
-        content = json.loads(index.read_text(encoding="utf-8"))
+        return index.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise _damaged(index.parent, f"{INDEX} cannot be read") from error
+    except OSError as error:
+        raise CohortError(f"The cohort {index.parent} cannot be read: {error.strerror}.") from error
+
+
+def _checked(path: Path, index: str) -> Cohort:
+    """Read a cohort whose index is at hand, checking every byte."""
+    try:
+        content = json.loads(index)
         checksum = content.pop("sha256")
         version = content["facts"]["format_version"]
-    except (ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, f"{INDEX} cannot be read") from error
-    except OSError as error:
-        raise CohortError(f"The cohort {path} cannot be read: {error.strerror}.") from error
     if version != FORMAT_VERSION:
         raise CohortError(
             f"The cohort {path} has format version {version} and this library reads version "
