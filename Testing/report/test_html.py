@@ -157,7 +157,7 @@ def test_ids_are_unique(page):
         "fine: 768, 0.310; middle layer: 768, 0.220; coarse: 768, 0.087",
         "Level α asked for 0.01",
         "arXiv:2602.13066",
-        "MemorizationIndex 0.1.0 · 2026-11-30T07:21:05Z",
+        "MemorizationIndex 0.1.0 · 2026-11-30 07:21 UTC",
     ],
 )
 def test_page_says(page, sentence):
@@ -177,6 +177,17 @@ def test_most_suspicious_comes_first():
     words = [re.sub("<[^>]*>", "", row).split()[-1] for row in order]
     assert words[:9] == ["copy"] * 7 + ["suspicious"] * 2
     assert set(words[9:]) == {"evidence"}
+
+
+def test_a_volume_says_how_many_slices_name_the_subject():
+    result = example()
+    slices = list(result.slices)
+    copy = next(number for number, one in enumerate(slices) if one.verdict is Verdict.COPY)
+    slices[copy] = dataclasses.replace(slices[copy], nearest_subject="sub-99")
+    of_volume = [one for one in slices if one.volume == slices[copy].volume]
+    flagged = [one for one in of_volume if one.verdict in (Verdict.COPY, Verdict.SUSPICIOUS)]
+    words = Page(render(dataclasses.replace(result, slices=tuple(slices)))).text
+    assert f"most often named: sub-07, by {len(flagged) - 1} of {len(flagged)} flagged" in words
 
 
 def test_pictures_are_inside_the_page(page):
@@ -246,7 +257,7 @@ def test_hidden_subjects_are_nowhere():
         assert secret not in text
     words = Page(text).text
     assert "reference subject 1 has one slice; 24 subjects are few." in words
-    assert "Of 388 scored slices, 7 copy and 2 suspicious." in words
+    assert "Of 388 scored slices, 7 called copy and 2 called suspicious." in words
     assert "Names are hidden." in words
 
 

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from MemorizationIndexLib.report import ReportError
-from MemorizationIndexLib.report.numerals import count, decimal, percent, ranges, significant
+from MemorizationIndexLib.report.numerals import (
+    count,
+    decimal,
+    moment,
+    percent,
+    ranges,
+    significant,
+)
 
 
 def test_decimal():
@@ -31,6 +38,13 @@ def test_count():
     assert count(1, "slice") == "1 slice"
     assert count(1200, "slice") == "1,200 slices"
     assert count(2, "known copy", "known copies") == "2 known copies"
+
+
+def test_moment():
+    assert moment("2026-11-30T07:21:05Z") == "2026-11-30 07:21 UTC"
+    assert moment("2026-11-30T07:21:05+00:00") == "2026-11-30 07:21 UTC"
+    assert moment("2026-11-30T07:21:05+02:00") == "2026-11-30T07:21:05+02:00"
+    assert moment("unknown") == "unknown"
 
 
 def test_ranges():

@@ -15,11 +15,11 @@ from ..colors import (
     similarity_color,
     text_color,
 )
-from ..results import PART, AuditResult, AuditSummary, SliceResult, Verdict
+from ..results import PART, AuditResult, AuditSummary, SliceResult, Verdict, VolumeResult
 from . import numerals
 from .errors import ReportError
 from .figures import histogram, histogram_in_words
-from .numerals import count, decimal, percent, significant
+from .numerals import count, decimal, moment, percent, significant
 from .ordering import slices_by_suspicion, volumes_by_suspicion
 from .pictures import outlined, overlay, png_data_uri
 from .pseudonyms import hide_subjects as without_subjects
@@ -84,6 +84,7 @@ def render(result: AuditResult, *, hide_subjects: bool = False) -> str:
         "significant": significant,
         "percent": percent,
         "count": count,
+        "moment": moment,
     }
     return environment.get_template("report.html").render(**_page(result, hide_subjects))
 
@@ -194,13 +195,13 @@ def _volumes(result: AuditResult) -> list[dict[str, Any]]:
                 "css": volume.verdict.value.replace(" ", "-"),
                 "cells": cells,
                 "group": group,
-                "words": _volume_in_words(volume),
+                "words": _volume_in_words(volume, slices[volume.volume]),
             }
         )
     return shown
 
 
-def _volume_in_words(volume: Any) -> str:
+def _volume_in_words(volume: VolumeResult, slices: list[SliceResult]) -> str:
     if not volume.scored:
         return f"none of {count(volume.slices, 'slice')} scored"
     flagged = volume.copies + volume.suspicious
@@ -211,7 +212,15 @@ def _volume_in_words(volume: Any) -> str:
         f"mean ONI {decimal(volume.mean_oni)}, lowest {decimal(volume.lowest_oni)}",
     ]
     if flagged and volume.nearest_subject is not None:
-        parts.append(f"most flagged slices match {volume.nearest_subject}")
+        naming = sum(
+            (one.part_subject if one.flagged_by == PART else one.nearest_subject)
+            == volume.nearest_subject
+            for one in slices
+            if one.verdict in (Verdict.COPY, Verdict.SUSPICIOUS)
+        )
+        parts.append(
+            f"most often named: {volume.nearest_subject}, by {naming:,} of {flagged:,} flagged"
+        )
     if volume.longest_run > 1:
         parts.append(f"longest run advancing through one subject: {volume.longest_run} slices")
     if volume.scored < volume.slices:

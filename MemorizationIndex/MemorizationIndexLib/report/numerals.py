@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from .errors import ReportError
@@ -44,6 +45,12 @@ def percent(share: float | None) -> str:
         return "> 99.9 %"
     text = f"{100 * share:.1f}"
     return f"{text.removesuffix('.0')} %"
+
+
+def moment(text: str) -> str:
+    """Return an ISO 8601 time of UTC as ``2026-11-30 07:21 UTC``; other text as it is."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(?:Z|\+00:00)", text)
+    return f"{found[1]} {found[2]} UTC" if found else text
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

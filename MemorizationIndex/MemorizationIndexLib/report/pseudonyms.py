@@ -80,8 +80,8 @@ def _without_names(summary: AuditSummary, names: dict[str, str]) -> AuditSummary
     """Free text may name anyone, so the finding is told from the counts and paths are dropped."""
     scored = count(summary.scored, "scored slice")
     found = (
-        f"Of {scored}, {summary.copies:,} {Verdict.COPY.value} and "
-        f"{summary.suspicious:,} {Verdict.SUSPICIOUS.value}."
+        f"Of {scored}, {summary.copies:,} called {Verdict.COPY.value} and "
+        f"{summary.suspicious:,} called {Verdict.SUSPICIOUS.value}."
         if summary.copies + summary.suspicious
         else f"No copy found among {scored}."
     )
