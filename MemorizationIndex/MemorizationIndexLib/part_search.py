@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from MemorizationIndexLib.cohort.cohort import Cohort
-from MemorizationIndexLib.encoders.encoder import Encoder
-from MemorizationIndexLib.evidence.part_reference import part_encoder
-from MemorizationIndexLib.evidence.parts import (
+from MemorizationIndexLib.comparison.part_reference import part_encoder
+from MemorizationIndexLib.comparison.parts import (
     CLEARANCE,
     PartMatches,
     PartThreshold,
@@ -21,6 +20,7 @@ from MemorizationIndexLib.evidence.parts import (
     part_pictures,
     part_threshold,
 )
+from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.index.poses import FLIPS
 from MemorizationIndexLib.index.scores import p_values
 from MemorizationIndexLib.index.similarity import Layers

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from MemorizationIndexLib.cohort.cohort import Cohort
+from MemorizationIndexLib.comparison.registration import Pixels
 from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.evidence.flagged import (
     MOST_VERIFIED,
@@ -13,7 +14,6 @@ from MemorizationIndexLib.evidence.flagged import (
     reduced,
     verify_flagged,
 )
-from MemorizationIndexLib.evidence.registration import Pixels
 from MemorizationIndexLib.findings import FLAGGED, by_suspicion
 from MemorizationIndexLib.images.streaming import stream_volumes
 from MemorizationIndexLib.images.volume import Volume

@@ -18,10 +18,10 @@ from MemorizationIndexLib import (
     score,
     score_volumes,
 )
+from MemorizationIndexLib.comparison.nearest_pairs import nearest_pairs
 from MemorizationIndexLib.encoders.registry import get_encoder
 from MemorizationIndexLib.evidence import flagged as room
 from MemorizationIndexLib.evidence.flagged import FlaggedSlice, reduced, verify_flagged
-from MemorizationIndexLib.evidence.nearest_pairs import nearest_pairs
 from MemorizationIndexLib.images.volume import Volume
 from MemorizationIndexLib.index.poses import Pose, query_views, reference_poses
 from MemorizationIndexLib.progress import CancelledError, never, quiet

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evidence.made_slices import made_slice, posed
-from MemorizationIndexLib.evidence.agreement import content
+from comparison.made_slices import made_slice, posed
+from MemorizationIndexLib.comparison.agreement import content
+from MemorizationIndexLib.comparison.registration import register
 from MemorizationIndexLib.evidence.errors import EvidenceError
 from MemorizationIndexLib.evidence.localization import similarity_map
-from MemorizationIndexLib.evidence.registration import register
 from MemorizationIndexLib.images.normalizing import fit_to_square, normalize
 from shared_data import shared
 

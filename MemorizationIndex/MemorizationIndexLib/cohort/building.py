@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from MemorizationIndexLib.cohort.apart import VERSION, PatientsApart
 from MemorizationIndexLib.cohort.cohort import Cohort, CohortFacts
 from MemorizationIndexLib.cohort.parts import PartGatherer, check_parts
 from MemorizationIndexLib.cohort.pictures import PictureSources, pixel_digest, read_pictures
@@ -27,6 +26,12 @@ from MemorizationIndexLib.cohort.store import (
     load_cohort,
     writing,
 )
+from MemorizationIndexLib.comparison.apart import VERSION, PatientsApart
+from MemorizationIndexLib.comparison.errors import ComparisonError
+from MemorizationIndexLib.comparison.nearest_pairs import NearestPair, nearest_pairs
+from MemorizationIndexLib.comparison.part_reference import part_fingerprint
+from MemorizationIndexLib.comparison.patients_apart import lay_apart
+from MemorizationIndexLib.comparison.placement import Pixels
 from MemorizationIndexLib.encoders.cache import CachedEncoder, open_cache
 from MemorizationIndexLib.encoders.encoder import Encoder, FlippingEncoder
 from MemorizationIndexLib.encoders.registry import (
@@ -37,11 +42,6 @@ from MemorizationIndexLib.encoders.registry import (
     resolve_encoder,
 )
 from MemorizationIndexLib.encoding import encode_slices
-from MemorizationIndexLib.evidence.errors import EvidenceError
-from MemorizationIndexLib.evidence.nearest_pairs import NearestPair, nearest_pairs
-from MemorizationIndexLib.evidence.part_reference import part_fingerprint
-from MemorizationIndexLib.evidence.patients_apart import lay_apart
-from MemorizationIndexLib.evidence.placement import Pixels
 from MemorizationIndexLib.images.finding import find_images
 from MemorizationIndexLib.images.slicing import PLANES, count_slices
 from MemorizationIndexLib.images.streaming import Refuse, stream_images, stream_volumes
@@ -632,7 +632,7 @@ def _patients_apart(
             progress=progress,
             cancelled=cancelled,
         )
-    except EvidenceError:
+    except ComparisonError:
         return None
 
 

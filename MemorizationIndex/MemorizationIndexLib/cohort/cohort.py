@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from MemorizationIndexLib.cohort.apart import PatientsApart
+from MemorizationIndexLib.comparison.apart import PatientsApart
+from MemorizationIndexLib.comparison.part_reference import PartReference
 from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.encoders.registry import AUTO, NAMES
-from MemorizationIndexLib.evidence.part_reference import PartReference
 from MemorizationIndexLib.index.control import Control
 from MemorizationIndexLib.index.null import Null
 from MemorizationIndexLib.index.protocols import Protocol, get_protocol

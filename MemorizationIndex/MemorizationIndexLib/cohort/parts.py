@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from MemorizationIndexLib.cohort.store import CohortWriter
-from MemorizationIndexLib.encoders.encoder import Encoder
-from MemorizationIndexLib.evidence.part_reference import SIDE, part_encoder
-from MemorizationIndexLib.evidence.part_windows import WIDTH, WINDOWS, whiten_windows
-from MemorizationIndexLib.evidence.parts import (
+from MemorizationIndexLib.comparison.part_reference import SIDE, part_encoder
+from MemorizationIndexLib.comparison.part_windows import WIDTH, WINDOWS, whiten_windows
+from MemorizationIndexLib.comparison.parts import (
     KNOWN_PARTS,
     KnownParts,
     calibrate_parts,
@@ -20,6 +19,7 @@ from MemorizationIndexLib.evidence.parts import (
     part_pictures,
     with_part,
 )
+from MemorizationIndexLib.encoders.encoder import Encoder
 from MemorizationIndexLib.images.volume import Slice
 from MemorizationIndexLib.index.protocols import CalibrationError, Protocol
 

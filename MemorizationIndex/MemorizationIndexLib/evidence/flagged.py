@@ -11,23 +11,23 @@ from PIL import Image
 
 from MemorizationIndexLib.cohort.cohort import Cohort
 from MemorizationIndexLib.cohort.pictures import reference_pixels
-from MemorizationIndexLib.encoders.encoder import Encoder
-from MemorizationIndexLib.evidence.errors import EvidenceError
-from MemorizationIndexLib.evidence.localization import similarity_map
-from MemorizationIndexLib.evidence.nearest_pairs import nearest_pairs
-from MemorizationIndexLib.evidence.patients_apart import (
+from MemorizationIndexLib.comparison.errors import ComparisonError
+from MemorizationIndexLib.comparison.nearest_pairs import nearest_pairs
+from MemorizationIndexLib.comparison.patients_apart import (
     lay_apart,
     reduced,
     registration_start,
 )
-from MemorizationIndexLib.evidence.placement import Pixels
-from MemorizationIndexLib.evidence.verification import (
+from MemorizationIndexLib.comparison.placement import Pixels
+from MemorizationIndexLib.comparison.verification import (
     Verification,
     VerificationNull,
     checkerboard,
     difference,
     verify,
 )
+from MemorizationIndexLib.encoders.encoder import Encoder
+from MemorizationIndexLib.evidence.localization import similarity_map
 from MemorizationIndexLib.index.poses import Pose, query_views, reference_poses
 from MemorizationIndexLib.progress import CancelFunction, Progress, ProgressFunction, check
 from MemorizationIndexLib.results import MatchPictures
@@ -130,7 +130,7 @@ def verify_flagged(
         )
     try:
         null = _null(cohort, encoder, alpha, progress, cancelled)
-    except EvidenceError as error:
+    except ComparisonError as error:
         return Verified(sentence=f"Matches were not verified: {_lowered(str(error))}")
     found = {}
     for done, number in enumerate(at_hand):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from MemorizationIndexLib.evidence.agreement import content
+from MemorizationIndexLib.comparison.agreement import content
+from MemorizationIndexLib.comparison.registration import Pixels, Registration, flipped
+from MemorizationIndexLib.comparison.smoothing import smoothed
 from MemorizationIndexLib.evidence.errors import EvidenceError
-from MemorizationIndexLib.evidence.registration import Pixels, Registration, flipped
-from MemorizationIndexLib.evidence.smoothing import smoothed
 
 WINDOW = 0.03
 """Standard deviation of the window, as a share of the slice's side."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from MemorizationIndexLib.evidence.agreement import CONTENT, FLAT
-from MemorizationIndexLib.evidence.placement import Pixels, Placement, laid_over
+from MemorizationIndexLib.comparison.agreement import CONTENT, FLAT
+from MemorizationIndexLib.comparison.placement import Pixels, Placement, laid_over
 
 SCALE_RANGE = (0.75, 1.0 / 0.75)
 """Scales that are believed."""

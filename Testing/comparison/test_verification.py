@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evidence.made_slices import made_slice, posed
-from MemorizationIndexLib.evidence.errors import EvidenceError
-from MemorizationIndexLib.evidence.registration import Registration, register
-from MemorizationIndexLib.evidence.verification import (
+from comparison.made_slices import made_slice, posed
+from MemorizationIndexLib.comparison.errors import ComparisonError
+from MemorizationIndexLib.comparison.registration import Registration, register
+from MemorizationIndexLib.comparison.verification import (
     VerificationNull,
     checkerboard,
     difference,
@@ -76,11 +76,11 @@ def test_both_measures_must_pass() -> None:
 
 def test_refusals() -> None:
     pair = (made_slice(1, 32), made_slice(2, 32))
-    with pytest.raises(EvidenceError, match="3 pairs"):
+    with pytest.raises(ComparisonError, match="3 pairs"):
         verification_null([pair] * 3)
-    with pytest.raises(EvidenceError, match="between 0 and 1"):
+    with pytest.raises(ComparisonError, match="between 0 and 1"):
         verification_null([pair] * 10, alpha=1.0)
-    with pytest.raises(EvidenceError, match="does not fit"):
+    with pytest.raises(ComparisonError, match="does not fit"):
         checkerboard(pair[0], register(*pair), checks=33)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from evidence.made_slices import made_slice, posed
-from MemorizationIndexLib.evidence.placement import Placement, laid_over
-from MemorizationIndexLib.evidence.refinement import Level, lay, refine
-from MemorizationIndexLib.evidence.smoothing import smoothed
+from comparison.made_slices import made_slice, posed
+from MemorizationIndexLib.comparison.placement import Placement, laid_over
+from MemorizationIndexLib.comparison.refinement import Level, lay, refine
+from MemorizationIndexLib.comparison.smoothing import smoothed
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (37, 50), (224, 224), (3, 40, 33)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evidence.made_slices import made_slice
-from MemorizationIndexLib.evidence.agreement import SSIM_RADIUS, content, mean_ssim, ncc, ssim_map
+from comparison.made_slices import made_slice
+from MemorizationIndexLib.comparison.agreement import SSIM_RADIUS, content, mean_ssim, ncc, ssim_map
 
 EVERYWHERE = np.ones((112, 112), bool)
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from MemorizationIndexLib.evidence.agreement import measure
-from MemorizationIndexLib.evidence.errors import EvidenceError
-from MemorizationIndexLib.evidence.placement import Pixels, Placement
-from MemorizationIndexLib.evidence.refinement import SCALE_RANGE, Laid, Level, lay, refine
-from MemorizationIndexLib.evidence.smoothing import smoothed
+from MemorizationIndexLib.comparison.agreement import measure
+from MemorizationIndexLib.comparison.errors import ComparisonError
+from MemorizationIndexLib.comparison.placement import Pixels, Placement
+from MemorizationIndexLib.comparison.refinement import SCALE_RANGE, Laid, Level, lay, refine
+from MemorizationIndexLib.comparison.smoothing import smoothed
 
 if TYPE_CHECKING:
     import SimpleITK
@@ -86,12 +86,12 @@ def register(
             robust search reports; only this one is then refined.
 
     Raises:
-        EvidenceError: The slices are not finite squares of one size in [0, 1], or the start names
+        ComparisonError: The slices are not finite squares of one size in [0, 1], or the start names
             an unknown flip.
     """
     query, reference = _checked(query, "query"), _checked(reference, "reference")
     if query.shape != reference.shape:
-        raise EvidenceError(
+        raise ComparisonError(
             f"The query has shape {query.shape} and the reference {reference.shape}; bring both "
             "to one size first."
         )
@@ -118,10 +118,10 @@ def flipped(pixels: Pixels, flip: str) -> Pixels:
     """Return the slice under one of ``FLIPS``, a view.
 
     Raises:
-        EvidenceError: There is no such flip.
+        ComparisonError: There is no such flip.
     """
     if flip not in FLIPS:
-        raise EvidenceError(f"There is no flip {flip!r}; choose one of: {', '.join(FLIPS)}.")
+        raise ComparisonError(f"There is no flip {flip!r}; choose one of: {', '.join(FLIPS)}.")
     if flip in ("horizontal", "both"):
         pixels = pixels[:, ::-1]
     if flip in ("vertical", "both"):
@@ -132,13 +132,13 @@ def flipped(pixels: Pixels, flip: str) -> Pixels:
 def _checked(pixels: Pixels, name: str) -> Pixels:
     pixels = np.asarray(pixels, dtype=np.float32)
     if pixels.ndim != 2 or pixels.shape[0] != pixels.shape[1] or pixels.shape[0] < _LEAST_SIDE:
-        raise EvidenceError(
+        raise ComparisonError(
             f"The {name} has shape {pixels.shape}; give a square slice of at least "
             f"{_LEAST_SIDE} × {_LEAST_SIDE} pixels."
         )
     # NaN fails both comparisons.
     if not (pixels.min() >= 0.0 and pixels.max() <= 1.0):
-        raise EvidenceError(f"The {name} has values outside [0, 1]; normalise it first.")
+        raise ComparisonError(f"The {name} has values outside [0, 1]; normalise it first.")
     return pixels
 
 
@@ -146,7 +146,7 @@ def _starts(flips: bool, start: tuple[str, float] | None) -> list[Placement]:
     if start is not None:
         flip, degrees = start
         if flip not in FLIPS or not np.isfinite(degrees):
-            raise EvidenceError(
+            raise ComparisonError(
                 f"The start {start!r} is no pose; give one of {', '.join(FLIPS)} and an angle in "
                 "degrees."
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from MemorizationIndexLib.evidence.smoothing import smoothed
+from MemorizationIndexLib.comparison.smoothing import smoothed
 
 SSIM_RADIUS = 5
 """Pixels on each side of the center: the 11 × 11 window of Wang et al. 2004."""

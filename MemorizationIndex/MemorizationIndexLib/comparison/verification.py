@@ -9,8 +9,8 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from MemorizationIndexLib.evidence.errors import EvidenceError
-from MemorizationIndexLib.evidence.registration import Pixels, Registration, register
+from MemorizationIndexLib.comparison.errors import ComparisonError
+from MemorizationIndexLib.comparison.registration import Pixels, Registration, register
 
 Picture = NDArray[np.uint8]
 
@@ -99,11 +99,11 @@ def verification_null(
         starts: A known pose of each pair, as for :func:`verify`; None where none is known.
 
     Raises:
-        EvidenceError: Fewer than 10 pairs, ``alpha`` out of range, or slices that
+        ComparisonError: Fewer than 10 pairs, ``alpha`` out of range, or slices that
             :func:`registration.register` refuses.
     """
     if not 0.0 < alpha < 1.0:
-        raise EvidenceError(f"The significance level is {alpha}; give a number between 0 and 1.")
+        raise ComparisonError(f"The significance level is {alpha}; give a number between 0 and 1.")
     registered = [
         register(query, reference, flips=flips, start=start)
         for (query, reference), start in zip(
@@ -111,7 +111,7 @@ def verification_null(
         )
     ]
     if len(registered) < _LEAST_PAIRS:
-        raise EvidenceError(
+        raise ComparisonError(
             f"The null of a verification has {len(registered)} pairs of different patients; give "
             f"at least {_LEAST_PAIRS}."
         )
@@ -139,7 +139,7 @@ def verify(
             did, so the error rate is not above the level.
 
     Raises:
-        EvidenceError: Slices that :func:`registration.register` refuses.
+        ComparisonError: Slices that :func:`registration.register` refuses.
     """
     registration = register(query, reference, flips=flips, start=start)
     p_ssim = _p_value(registration.ssim, null.ssim)
@@ -190,11 +190,11 @@ def checkerboard(query: Pixels, registration: Registration, checks: int = _CHECK
         checks: Fields along each side.
 
     Raises:
-        EvidenceError: Less than one field, or fields of less than a pixel.
+        ComparisonError: Less than one field, or fields of less than a pixel.
     """
     size = len(query)
     if not 1 <= checks <= size:
-        raise EvidenceError(f"A checkerboard of {checks} fields does not fit {size} pixels.")
+        raise ComparisonError(f"A checkerboard of {checks} fields does not fit {size} pixels.")
     field = np.arange(size) * checks // size
     from_query = (field[:, None] + field[None, :]) % 2 == 0
     return _grey(np.where(from_query, query, registration.pixels))

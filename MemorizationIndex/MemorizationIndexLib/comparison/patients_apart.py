@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from PIL import Image
 
-from MemorizationIndexLib.cohort.apart import PatientsApart
-from MemorizationIndexLib.evidence.nearest_pairs import NearestPair
-from MemorizationIndexLib.evidence.placement import Pixels
-from MemorizationIndexLib.evidence.verification import verification_null
+from MemorizationIndexLib.comparison.apart import PatientsApart
+from MemorizationIndexLib.comparison.nearest_pairs import NearestPair
+from MemorizationIndexLib.comparison.placement import Pixels
+from MemorizationIndexLib.comparison.verification import verification_null
 from MemorizationIndexLib.index.poses import Pose
 from MemorizationIndexLib.progress import CancelFunction, Progress, ProgressFunction, check
 
@@ -52,7 +52,7 @@ def lay_apart(
         cancelled: Asked between pairs.
 
     Raises:
-        EvidenceError: Fewer than 10 pairs can be read.
+        ComparisonError: Fewer than 10 pairs can be read.
         CancelledError: ``cancelled`` said so.
     """
     progress(Progress(stage, 0, 0, "pairs"))

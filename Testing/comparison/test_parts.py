@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from MemorizationIndexLib.evidence.part_reference import SIDE, PartReference, part_encoder
-from MemorizationIndexLib.evidence.part_windows import (
+from MemorizationIndexLib.comparison.part_reference import SIDE, PartReference, part_encoder
+from MemorizationIndexLib.comparison.part_windows import (
     WIDTH,
     WINDOWS,
     candidates,
@@ -13,7 +13,7 @@ from MemorizationIndexLib.evidence.part_windows import (
     whiten_windows,
     window_features,
 )
-from MemorizationIndexLib.evidence.parts import (
+from MemorizationIndexLib.comparison.parts import (
     KnownParts,
     Places,
     calibrate_parts,
@@ -114,7 +114,7 @@ def test_whitening_one_window_after_the_other_gives_the_same(encoder, pixels, ho
 def test_many_references_are_searched_block_by_block(reference, encoder, hosts, monkeypatch):
     views = flipped_views(encode_parts(hosts, encoder), encoder)
     whole = candidates(reference.windows, views)
-    monkeypatch.setattr("MemorizationIndexLib.evidence.part_windows.REFERENCES", 7)
+    monkeypatch.setattr("MemorizationIndexLib.comparison.part_windows.REFERENCES", 7)
     assert np.array_equal(candidates(reference.windows, views), whole)
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from MemorizationIndexLib.comparison.part_reference import SIDE, PartReference
+from MemorizationIndexLib.comparison.part_windows import candidates, candidates_among, flipped_views
 from MemorizationIndexLib.encoders.structure import StructureEncoder
-from MemorizationIndexLib.evidence.part_reference import SIDE, PartReference
-from MemorizationIndexLib.evidence.part_windows import candidates, candidates_among, flipped_views
 from MemorizationIndexLib.index.control import balanced_sample
 from MemorizationIndexLib.index.poses import FLIPS
 from MemorizationIndexLib.index.similarity import Layers

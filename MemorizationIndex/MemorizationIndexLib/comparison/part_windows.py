@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from MemorizationIndexLib.comparison.part_reference import PartWindows
 from MemorizationIndexLib.encoders.structure import ORIENTATIONS, SCALES, StructureEncoder
-from MemorizationIndexLib.evidence.part_reference import PartWindows
 from MemorizationIndexLib.index.poses import FLIPS
 from MemorizationIndexLib.index.similarity import Layers
 from MemorizationIndexLib.index.whitening import Whitener, fit_whitener

@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from evidence.made_slices import made_slice, posed
-from MemorizationIndexLib.evidence.errors import EvidenceError
-from MemorizationIndexLib.evidence.registration import FLIPS, flipped, register
+from comparison.made_slices import made_slice, posed
+from MemorizationIndexLib.comparison.errors import ComparisonError
+from MemorizationIndexLib.comparison.registration import FLIPS, flipped, register
 
 
 def test_rotation_is_counter_clockwise_as_displayed() -> None:
@@ -143,9 +143,9 @@ def test_inputs_are_not_changed_and_need_no_contiguity() -> None:
 def test_refusals(
     query: np.ndarray, reference: np.ndarray, start: tuple[str, float] | None, message: str
 ) -> None:
-    with pytest.raises(EvidenceError, match=message):
+    with pytest.raises(ComparisonError, match=message):
         register(query, reference, start=start)
-    with pytest.raises(EvidenceError, match="no flip"):
+    with pytest.raises(ComparisonError, match="no flip"):
         flipped(np.zeros((20, 20), np.float32), "diagonal")
 
 
