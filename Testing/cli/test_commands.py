@@ -253,6 +253,12 @@ def test_wrong_arguments_end_with_two(arguments, capsys):
     assert said.endswith("--help' explains.\n")
 
 
+def test_weights_are_told_with_their_license(capsys):
+    assert main(["weights"]) == 0
+    said = capsys.readouterr().out
+    assert "license: Apache-2.0" in said and "github.com/mazurowski-lab/mri_foundation" in said
+
+
 def test_an_option_without_its_partner_is_not_passed_over(capsys):
     for option, partner in (("--yes", "--fetch"), ("--forget", "--remove")):
         assert main(["weights", option]) == 2

@@ -234,6 +234,8 @@ def weights(given: argparse.Namespace) -> int:
         state = store.weights_state()
     if not given.quiet:
         print(state.sentence())
+        if not (given.fetch or given.remove):
+            print(f"Published at {state.source}; license: {state.license}.")
     return 0
 
 
