@@ -192,6 +192,19 @@ def test_volumes_scored_one_by_one_join_to_the_same(path, fake):
     assert set(joined.part_pictures) == set(together.part_pictures)
 
 
+def test_many_slices_that_stand_out_for_a_part_raise_a_doubt(path, fake):
+    cohort = load_cohort(path)
+    marked = dataclasses.replace(fake, array=fake.array[::2])
+    result = score_volumes([marked], cohort, options=BARE)
+    alone = result.summary.part_suspicious
+    doubt = f"{alone} of {len(marked.array)} scored slices are suspicious for a part only"
+    assert alone >= 3
+    assert any(one.startswith(doubt) for one in result.summary.warnings)
+    assert join([result], cohort).summary.warnings == result.summary.warnings
+    clean = score_volumes([volume("other", phantom(200))], cohort, options=BARE)
+    assert not any("for a part only" in one for one in clean.summary.warnings)
+
+
 def test_large_arrays_of_parts_are_memory_mapped(path):
     parts = load_cohort(path).parts
     assert isinstance(parts.windows.rows, np.memmap)

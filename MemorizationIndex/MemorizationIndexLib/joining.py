@@ -43,7 +43,7 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
         else None
     )
     by_part = sum(result.summary.part_suspicious for result in results)
-    warnings = doubts(cohort, first.alpha, thresholds, len(values), suspicious - by_part)
+    warnings = doubts(cohort, first.alpha, thresholds, len(values), suspicious - by_part, by_part)
     subjects = len({row.subject for row in slices})
     summary = dataclasses.replace(
         first,

@@ -97,7 +97,7 @@ def summarize(
         warnings=(
             *warnings,
             *facts.warnings,
-            *doubts(cohort, alpha, thresholds, len(values), suspicious - by_part),
+            *doubts(cohort, alpha, thresholds, len(values), suspicious - by_part, by_part),
         ),
         version=__version__,
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -170,7 +170,12 @@ def _count(number: int, noun: str) -> str:
 
 
 def doubts(
-    cohort: Cohort, alpha: float, thresholds: Thresholds | None, scored: int, suspicious: int
+    cohort: Cohort,
+    alpha: float,
+    thresholds: Thresholds | None,
+    scored: int,
+    suspicious: int,
+    by_part: int = 0,
 ) -> list[str]:
     """Return what a reader of the result must doubt, in sentences.
 
@@ -180,6 +185,7 @@ def doubts(
         thresholds: None where the protocol is undefined.
         scored: Number of scored slices.
         suspicious: Number of slices that are suspicious as a whole.
+        by_part: Number of slices that are suspicious for a part of them alone.
     """
     if thresholds is None:
         return []
@@ -197,6 +203,12 @@ def doubts(
             f"{suspicious} of {scored} scored slices are more similar to the reference than chance "
             "allows without reaching known copies: they may come from a scanner or protocol that "
             "few reference subjects share. Look at the pairs."
+        )
+    if by_part > expected and by_part > DRIFT_SHARE * scored:
+        sentences.append(
+            f"{by_part} of {scored} scored slices are suspicious for a part only, more than chance "
+            "allows: text or marks burned into the images, or a scanner that few reference "
+            "subjects share, stand out like copied parts. Look at the pairs."
         )
     if thresholds.copy is None:
         sentences.append(
