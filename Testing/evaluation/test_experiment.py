@@ -14,6 +14,7 @@ from MemorizationIndexLib.evaluation import tables
 from MemorizationIndexLib.evaluation.dataset import read_slices
 from MemorizationIndexLib.evaluation.experiment import ExperimentOptions, run_experiment
 from MemorizationIndexLib.evaluation.features import EvaluationError
+from MemorizationIndexLib.evaluation.figures import CAPTIONS
 from MemorizationIndexLib.evaluation.trial import ALL, ALPHAS, CLEAN, LEVELS, SetRow
 from MemorizationIndexLib.evaluation.writing import write_evaluation
 from MemorizationIndexLib.phantoms import make_patient
@@ -226,6 +227,8 @@ def test_tables_and_figures_are_written_whole(run):
     assert names == {
         "detection", "verdicts", "false_positives", "set_levels", "spread", "cohort_sizes",
     }  # fmt: skip
+    for name in names:
+        assert f"![{name}](figures/{name}.png)\n\n{CAPTIONS[name]}\n" in text
     for path in (out / "figures").iterdir():
         start = path.read_bytes()[:8]
         assert path.stat().st_size > 2000

@@ -276,6 +276,9 @@ def set_level_figure(experiment: Experiment) -> Figure:
                     color=COLORS[number],
                     label=_words(name),
                 )
+            if not any(len(line.get_xdata()) for line in axis.get_lines()):
+                axis.set_yticks([])
+                axis.text(0.5, 0.5, "no value", transform=axis.transAxes, ha="center", va="center")
             if measure == "share":
                 axis.plot([0, 45], [0, 45], color="#5b6671", lw=0.8, ls=":")
                 axis.set_title(f"{dataset}, {protocol}", loc="left")
@@ -371,6 +374,36 @@ FIGURES: dict[str, Callable[[Experiment], Any]] = {
     "cohort_sizes": cohort_size_figure,
 }
 """Figures by the stem of their files."""
+
+CAPTIONS = {
+    "detection": (
+        "Copies told from clean slices: AUC and TPR at 1 % FPR, mean over the splits with the 95 % "
+        "interval, for each disguise; above the dotted line are the paper's eight. Published "
+        "values were measured on the paper's data, not on these."
+    ),
+    "verdicts": (
+        f"Verdicts at α = {min(ALPHAS):g}: of clean slices, which copy nobody, and of copies "
+        "under each disguise."
+    ),
+    "false_positives": (
+        "Clean slices that are flagged, by the number of reference subjects. Shaded: from the "
+        "least to the worst split. Dotted: what is allowed to the mean."
+    ),
+    "set_levels": (
+        "Measures of a set in which a share of the slices are copies; a line per disguise. A "
+        "measure that sees copies moves with their share, one that a disguise deceives leaves the "
+        "other lines. FID and KID: distance between the features of the set and of the reference; "
+        "C_T: below 0 where the set lies nearer to the reference than clean slices do; AuthPct: "
+        "percentage of slices that no reference slice explains; Vendi: how many different slices "
+        "the set amounts to. Dotted: the truth."
+    ),
+    "spread": (
+        "How much the disguise decides: standard deviation over the disguises of the change that "
+        "copies make, as a share of its mean. Low is good."
+    ),
+    "cohort_sizes": "The disguise that is told worst, by the number of reference subjects.",
+}
+"""What each figure shows, by the stem of its files."""
 
 
 def _by_dataset(experiment: Experiment) -> list[tuple[str, list[tuple[str, list[Trial]]]]]:

@@ -181,7 +181,8 @@ def false_positives(experiment: Experiment) -> Table:
         "false_positives",
         "Clean slices of subjects outside the cohort that are flagged",
         "Mean over the splits and the worst split. Allowed: 2·max(α, 1/(subjects + 1)), because "
-        "slices of one subject are not independent and the null certifies no less.",
+        "slices of one subject are not independent and the null certifies no less. 'holds' says "
+        "whether the mean keeps to it; single splits may not.",
         (
             "dataset",
             "protocol",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from MemorizationIndexLib.evaluation.experiment import Experiment
 from MemorizationIndexLib.evaluation.features import EvaluationError
-from MemorizationIndexLib.evaluation.figures import FIGURES, write_figures
+from MemorizationIndexLib.evaluation.figures import CAPTIONS, FIGURES, write_figures
 from MemorizationIndexLib.evaluation.tables import all_tables
 from MemorizationIndexLib.report.writing import write_whole
 
@@ -39,7 +39,8 @@ def write_evaluation(experiment: Experiment, folder: str | Path) -> Path:
             if table.name != "set_levels":
                 page.append(text)
         write_figures(experiment, folder / FIGURE_FOLDER)
-        page += [f"![{name}]({FIGURE_FOLDER}/{name}.png)\n" for name in FIGURES]
+        page.append("## Figures\n")
+        page += [f"![{name}]({FIGURE_FOLDER}/{name}.png)\n\n{CAPTIONS[name]}\n" for name in FIGURES]
         write_whole(folder / PAGE, "\n".join(page))
     except OSError as error:
         raise EvaluationError(
