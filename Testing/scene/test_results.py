@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -28,12 +30,15 @@ from MemorizationIndexLib.scene.segmentation import (  # noqa: E402
     write_segmentation,
 )
 from MemorizationIndexLib.scene.source import remember  # noqa: E402
+from MemorizationIndexLib.scene.table import read_table  # noqa: E402
 from slicer_host.examples import (  # noqa: E402
+    PART_OF,
     audit_result,
     own_nodes,
     ras_of,
     rotation,
     segment_array,
+    slice_result,
     translation,
     under_transform,
     verdicts_with,
@@ -160,6 +165,57 @@ def test_subject_names_are_written_only_if_asked_for():
     assert subjects() == [["", "subject 1"], ["", "volume 1"], ["", "file 1"]]
     shown = [["", "Doe^Jane"], ["", "Doe^Jane T1"], ["", "Doe^Jane.nii.gz"]]
     assert subjects(show_subjects=True) == shown
+
+
+def with_part(**changes):
+    rows = [
+        slice_result("volume", 0, Verdict.SUSPICIOUS, **{**PART_OF, **changes}),
+        slice_result("volume", 1, Verdict.NO_EVIDENCE, part_p_value=0.5, part_subject="Doe^Jane"),
+        slice_result("volume", 2, Verdict.NOT_SCORED),
+    ]
+    return dataclasses.replace(audit_result([row.verdict for row in rows]), slices=tuple(rows))
+
+
+def test_the_table_keeps_what_was_found_of_parts():
+    volume = volume_node((3, 6, 7))
+    result = with_part()
+    source = remember(volume)
+    write_result(source, result, 0, show_subjects=True)
+    kept = read_table(volume)
+    assert [dataclasses.replace(row, source="") for row in kept.rows] == list(result.slices)
+    assert kept.rows[0].part_window == (0.0, 0.5, 0.5, 1.0) and kept.rows[1].part_window is None
+
+
+def test_a_subject_has_one_number_whether_the_slice_or_a_part_is_like_it():
+    table = write_result(remember(volume_node((3, 6, 7))), with_part(), 0).table.GetTable()
+
+    def cells(name):
+        return [table.GetColumnByName(name).GetValue(row) for row in range(3)]
+
+    assert cells("NearestSubject") == ["subject 1", "subject 1", ""]
+    assert cells("PartSubject") == ["subject 2", "subject 1", ""]
+    assert cells("PartVolume") == ["volume 2", "", ""]
+    texts = [str(table.GetValue(r, c)) for r in range(3) for c in range(table.GetNumberOfColumns())]
+    assert not [text for text in texts if "Roe" in text or "Doe" in text]
+
+
+def test_a_table_without_parts_has_no_columns_of_them_and_an_older_one_is_read():
+    volume = volume_node()
+    node = write(volume, verdicts_with(5, copy=[1])).table
+    assert node.GetTable().GetColumnByName("PartSubject") is None
+    node.GetTable().RemoveColumnByName("FlaggedBy")
+    assert [row.flagged_by for row in read_table(volume).rows] == [""] * 5
+    node.GetTable().RemoveColumnByName("ONI")
+    with pytest.raises(SceneError, match="cannot be read"):
+        read_table(volume)
+
+
+def test_a_damaged_place_of_a_part_is_told():
+    volume = volume_node((3, 6, 7))
+    node = write_result(remember(volume), with_part(), 0).table
+    node.GetTable().GetColumnByName("PartWindow").SetValue(0, "0.0 0.5 0.5")
+    with pytest.raises(SceneError, match="cannot be read"):
+        read_table(volume)
 
 
 def test_the_plot_shows_scored_slices_and_the_thresholds_on_the_oni_axis():

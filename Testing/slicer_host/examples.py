@@ -113,6 +113,22 @@ def slice_result(volume: str, index: int, verdict: Verdict, **changes: Any) -> S
     return SliceResult(volume, volume, index, verdict, **{**values, **changes})
 
 
+PART_OF: dict[str, Any] = {
+    "flagged_by": "part",
+    "p_value": 0.6,
+    "q_value": 0.8,
+    "part_p_value": 0.0099,
+    "part_similarity": 0.9,
+    "part_subject": "Roe^Rick",
+    "part_volume": "Roe^Rick T2",
+    "part_slice": 5,
+    "part_row": 23,
+    "part_window": (0.0, 0.5, 0.5, 1.0),
+    "part_pose": "flipped left–right",
+}
+"""Fields of a slice that is suspicious for its upper right quarter alone."""
+
+
 def audit_result(
     verdicts: Mapping[str, Sequence[Verdict]] | Sequence[Verdict],
     volume: str = "volume",

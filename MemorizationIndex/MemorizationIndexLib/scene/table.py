@@ -29,6 +29,7 @@ class Column:
         field: The field of ``SliceResult`` it holds.
         read: The field's value from a cell that is not empty.
         unit: Unit of the numbers; empty for pure numbers and words.
+        required: Whether a table without it is damaged: earlier versions wrote none of the others.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Column:
     field: str
     read: Callable[[str], Any] = float
     unit: str = ""
+    required: bool = True
 
 
 def _text(value: Any) -> str:
@@ -53,6 +55,11 @@ def _text(value: Any) -> str:
 
 def _floats(text: str) -> tuple[float, ...]:
     return tuple(float(one) for one in text.split())
+
+
+def _window(text: str) -> tuple[float, float, float, float]:
+    top, bottom, left, right = _floats(text)
+    return top, bottom, left, right
 
 
 # Numbers are text because a slice without a score has none: a numeric VTK column would need a value
@@ -131,11 +138,47 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("Domain", "Domain", "What puts it outside the images the method knows", "domain", str),
     Column("Reason", "Reason", "Why the slice was not scored", "reason", str),
+    Column(
+        "FlaggedBy",
+        "Flagged by",
+        "What flagged it: slice, part, or slice and part",
+        "flagged_by",
+        str,
+        required=False,
+    ),
 )
+PART_COLUMNS: tuple[Column, ...] = (
+    Column("PartP", "Part: p", "Share of the null of parts at or above the best", "part_p_value"),
+    Column(
+        "PartSimilarity",
+        "Part: correlation",
+        "Mean local correlation of the best part with the reference, 0 to 1",
+        "part_similarity",
+    ),
+    Column(
+        "PartSubject", "Part: subject", "Subject that the part is most like", "part_subject", str
+    ),
+    Column("PartVolume", "Part: volume", "Volume of that reference slice", "part_volume", str),
+    Column(
+        "PartSlice", "Part: slice", "Index of that reference slice in its volume", "part_slice", int
+    ),
+    Column("PartRow", "Part: row", "Row of that reference slice in the cohort", "part_row", int),
+    Column(
+        "PartWindow",
+        "Part: place",
+        "Its top, bottom, left and right, as shares of the side of the slice",
+        "part_window",
+        _window,
+    ),
+    Column("PartPose", "Part: pose", "How the part stands to that one", "part_pose", str),
+)
+"""Written where parts were searched."""
 IDENTITY_COLUMNS = {
     "NearestSubject": "subject",
     "NearestVolume": "volume",
     "NearestSource": "file",
+    "PartSubject": "subject",
+    "PartVolume": "volume",
 }
 FRAME_COLUMN = "Frame"
 
@@ -205,11 +248,12 @@ def write_table(
             texts = [str(frame) for frame in frames]
             frame = Column(FRAME_COLUMN, "Frame", "Frame of the sequence, from 0", "")
             _add_column(node, frame, texts)
-        for column in COLUMNS:
+        searched = any(row.part_p_value is not None for row in slices)
+        for column in (*COLUMNS, *(PART_COLUMNS if searched else ())):
             texts = [_text(getattr(row, column.field)) for row in slices]
             if column.name in IDENTITY_COLUMNS and not show_subjects:
-                everywhere = [_text(getattr(row, column.field)) for row in run or slices]
-                texts = _numbered(texts, everywhere, IDENTITY_COLUMNS[column.name])
+                word = IDENTITY_COLUMNS[column.name]
+                texts = _numbered(texts, _names(run or slices, word), word)
             _add_column(node, column, texts)
         node.SetUseColumnTitleAsColumnHeader(True)
         node.SetUseFirstColumnAsRowHeader(False)
@@ -252,7 +296,12 @@ def read_table(volume: Any) -> KeptTable | None:
         frames = None
         if node.GetTable().GetColumnByName(FRAME_COLUMN) is not None:
             frames = tuple(int(text) for text in _texts(node, FRAME_COLUMN))
-        cells = {column.field: _values(node, column) for column in COLUMNS}
+        searched = node.GetTable().GetColumnByName(PART_COLUMNS[0].name) is not None
+        cells = {
+            column.field: _values(node, column)
+            for column in (*COLUMNS, *(PART_COLUMNS if searched else ()))
+            if column.required or node.GetTable().GetColumnByName(column.name) is not None
+        }
     except (ExchangeError, ValueError) as error:
         raise SceneError(
             f"The results in the table '{node.GetName()}' cannot be read (they were changed, or "
@@ -296,6 +345,16 @@ def _add_column(node: Any, column: Column, texts: Sequence[str]) -> None:
     node.SetColumnDescription(column.name, column.meaning)
     if column.unit:
         node.SetColumnUnitLabel(column.name, column.unit)
+
+
+def _names(run: Sequence[SliceResult], word: str) -> list[str]:
+    """Return the names of a kind in the order in which they are numbered."""
+    fields = [
+        column.field
+        for column in (*COLUMNS, *PART_COLUMNS)
+        if IDENTITY_COLUMNS.get(column.name) == word
+    ]
+    return [_text(getattr(row, field)) for field in fields for row in run]
 
 
 def _numbered(texts: Sequence[str], everywhere: Sequence[str], word: str) -> list[str]:
