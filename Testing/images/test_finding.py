@@ -256,6 +256,17 @@ def test_manifest_with_bom_crlf_and_parent_paths(tmp_path: Path) -> None:
         assert found.subject_rules == {"the manifest": 2} and not found.warnings
 
 
+def test_images_of_one_subject_with_one_slice_index_are_told_apart(tmp_path: Path) -> None:
+    for name in ("t1_3.png", "t2_3.png", "t2_4.png", "other.png"):
+        png(tmp_path / name)
+    lines = ["t1_3.png,S,3", "t2_3.png,S,3", "t2_4.png,S,4", "other.png,T,3"]
+    table(tmp_path, "path,subject_id,slice_index\n" + "\n".join(lines))
+    found = find_images([tmp_path])
+    labels = {source.subject: source.labels for source in found.sources}
+    assert labels == {"S": (1, 2, 3), "T": (3,)}
+    assert any("2 images of S as slice 3" in one for one in found.warnings)
+
+
 def test_a_manifest_as_input_takes_only_what_it_lists(tmp_path: Path) -> None:
     png(tmp_path / "f" / "a.png")
     png(tmp_path / "f" / "b.png")

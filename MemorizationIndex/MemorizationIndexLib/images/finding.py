@@ -351,8 +351,11 @@ def _stem(file: _File) -> tuple[tuple[str, ...], str]:
     return (*file.place.parent.parts, stem), suffix
 
 
-def _image_drafts(files: list[_File], pattern: re.Pattern[str] | None) -> Iterator[_Draft]:
+def _image_drafts(
+    files: list[_File], pattern: re.Pattern[str] | None, warnings: list[str]
+) -> Iterator[_Draft]:
     """One draft a folder of 2D images, or one a subject where the folder holds several."""
+    ambiguous: list[str] = []
     folders: dict[Path, list[_File]] = {}
     for file in files:
         folders.setdefault(file.place.parent, []).append(file)
@@ -364,9 +367,15 @@ def _image_drafts(files: list[_File], pattern: re.Pattern[str] | None) -> Iterat
             if len(file.rows) == 1 and file.rows[0].slice_index is not None:
                 label = file.rows[0].slice_index
             groups.setdefault(_early_subject(file, pattern), []).append((file, label))
+        places = {file.place: position for position, file in enumerate(members)}
         for (subject, rule), taken in groups.items():
             if not rule:
                 rule = FOLDER
+            label, images = Counter(label for _, label in taken).most_common(1)[0]
+            if images > 1:
+                # Results tell slices of a volume apart by their labels.
+                ambiguous.append(f"{images} images of {subject or folder.name} as slice {label}")
+                taken = [(file, places[file.place]) for file, _ in taken]
             yield _Draft(
                 ImageSource(
                     "",
@@ -383,6 +392,12 @@ def _image_drafts(files: list[_File], pattern: re.Pattern[str] | None) -> Iterat
                 f" [{subject or folder.name}]" if len(groups) > 1 else "",
                 folder.parts,
             )
+    if ambiguous:
+        more = f", and so for {len(ambiguous) - 1} more" if len(ambiguous) > 1 else ""
+        warnings.append(
+            f"The manifest lists {ambiguous[0]}{more}; such images are numbered from 0 instead, "
+            "in the natural order of their names."
+        )
 
 
 def _check_slices(file: _File, selected: tuple[int, ...] | None, count: int) -> None:
@@ -600,7 +615,8 @@ def find_images(
         else file
         for file in search.files
     ]
-    drafts = list(_image_drafts([file for file in files if file.kind == "images"], pattern))
+    flat = [file for file in files if file.kind == "images"]
+    drafts = list(_image_drafts(flat, pattern, search.warnings))
     drafts += _dicom_drafts(
         [file for file in files if file.kind == "dicom"],
         pattern,
