@@ -14,6 +14,9 @@ from .errors import ReportError
 STRENGTH = 0.7
 """Opacity of the color of full similarity."""
 
+LINE, DASH = 2, 4
+"""Width of an outline and length of its dashes, in pixels."""
+
 
 def overlay(picture: NDArray[np.uint8], similarity: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Color a slice where its match is like it.
@@ -40,7 +43,8 @@ def outlined(
     Args:
         picture: uint8 (P, P).
         window: Top, bottom, left and right of the part, as shares of the side.
-        color: Of the line, two pixels wide.
+        color: Of every other dash. Those between are black, so that the line is seen on any
+            tissue and by people who see no colors.
 
     Returns:
         uint8 (P, P, 3).
@@ -48,13 +52,13 @@ def outlined(
     drawn = np.repeat(picture[..., None], 3, axis=2)
     side = len(picture)
     top, bottom, left, right = (min(max(round(share * side), 0), side) for share in window)
-    for line in (
-        drawn[top : top + 2, left:right],
-        drawn[max(bottom - 2, 0) : bottom, left:right],
-        drawn[top:bottom, left : left + 2],
-        drawn[top:bottom, max(right - 2, 0) : right],
-    ):
-        line[:] = color
+    line = np.zeros((side, side), bool)
+    line[top:bottom, left:right] = True
+    line[top + LINE : max(bottom - LINE, 0), left + LINE : max(right - LINE, 0)] = False
+    rows, columns = np.indices((side, side))
+    bright = (rows + columns) // DASH % 2 == 0
+    drawn[line & bright] = color
+    drawn[line & ~bright] = 0
     return drawn
 
 
