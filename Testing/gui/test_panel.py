@@ -16,6 +16,7 @@ pytest.importorskip("PySide6.QtWidgets", reason="needs PySide6-Essentials from P
 from gui.stage import MODULE, SHAPE, sequence, shows_slice  # noqa: E402
 from MemorizationIndexLib.results import Verdict  # noqa: E402
 from slicer_host.examples import (  # noqa: E402
+    PART_OF,
     audit_result,
     own_nodes,
     rotation,
@@ -472,6 +473,110 @@ def test_a_row_shows_the_pair_and_the_matched_reference_in_its_own_view(stage):
     assert not [
         n for n in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode") if n.GetHideFromEditors()
     ]
+
+
+def with_part(*, pictures=True, **changes):
+    """A run of two slices; the first is suspicious for its upper right quarter."""
+    import dataclasses
+
+    from MemorizationIndexLib.results import PartPictures
+
+    result = audit_result([Verdict.SUSPICIOUS, Verdict.SUSPICIOUS])
+    first, second = result.slices
+    first = dataclasses.replace(first, **{**PART_OF, **changes})
+    side = 112
+    gray = np.full((side, side), 90, np.uint8)
+    return dataclasses.replace(
+        result,
+        slices=(first, second),
+        pictures={("volume", 0): gray[:96, :96], ("volume", 1): gray[:96, :96]},
+        reference_pictures={17: gray[:96, :96]},
+        part_pictures={("volume", 0): PartPictures(gray, gray)} if pictures else {},
+    )
+
+
+def pixels_of(label):
+    """The pixels of a label's pixmap, shape (rows, columns, 3)."""
+    image = label.pixmap.toImage()
+    rows, columns = range(image.height()), range(image.width())
+    return np.array([[image.pixelColor(x, y).getRgb()[:3] for x in columns] for y in rows])
+
+
+def outline_of(label):
+    """Top, bottom, left and right of what is not gray as it was, as shares of the side."""
+    pixels = pixels_of(label)
+    rows, columns = np.nonzero((abs(pixels - 90) > 8).any(axis=2))
+    side = len(pixels)
+    return np.array([rows.min(), rows.max() + 1, columns.min(), columns.max() + 1]) / side
+
+
+def test_a_slice_flagged_for_a_part_says_so_and_outlines_it_in_both_pictures(stage):
+    stage.finish(with_part(), volume_node((2, 10, 8)))
+    stage.panel.results.table.go_to(0)
+    ui = stage.ui
+    assert ui.sliceLabel.text == (
+        "Slice 0: suspicious for a part of it. The quarter at the top right is like that of "
+        "subject 2, slice 5, flipped left–right (p = 0.0099). As a whole it is nearest to "
+        "subject 1, slice 3 (p = 0.6), which is no evidence."
+    )
+    assert ui.referencePictureTitle.text == "Reference of the part"
+    for label in (ui.queryPictureLabel, ui.referencePictureLabel):
+        assert not label.isHidden()
+        np.testing.assert_allclose(outline_of(label), [0, 0.5, 0.5, 1], atol=0.02)
+        dark = pixels_of(label)[0, 64:].max(axis=1) < 60
+        assert dark.any() and not dark.all(), "dashes, not color alone"
+    hidden = [
+        n for n in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode") if n.GetHideFromEditors()
+    ]
+    assert [n.GetName() for n in hidden] == ["Reference: slice 5"]
+    stage.panel.results.table.go_to(1)
+    assert "part" not in ui.sliceLabel.text and ui.referencePictureTitle.text == "Nearest reference"
+    assert (abs(pixels_of(ui.queryPictureLabel) - 90) <= 8).all()
+
+
+def test_the_row_of_a_part_names_whose_it_is_and_its_tips_say_a_part(stage):
+    stage.finish(with_part(), volume_node((2, 10, 8)))
+    model = stage.panel.results.table.model
+    headers = [model.horizontalHeaderItem(n).text() for n in range(model.columnCount())]
+
+    def cell(row, title):
+        return model.item(row, headers.index(title))
+
+    assert [cell(0, title).text() for title in ("Verdict", "p", "Nearest", "Its slice")] == [
+        "S  suspicious", "0.0099", "subject 2", "5",
+    ]  # fmt: skip
+    for title in ("Verdict", "p", "Nearest", "Its slice"):
+        assert "a part" in cell(0, title).toolTip() and "a part" not in cell(1, title).toolTip()
+    assert cell(1, "Nearest").text() == "subject 1"
+    stage.ui.showSubjectsCheckBox.checked = True
+    assert cell(0, "Nearest").text() == "Roe^Rick"
+    assert model.item(0, headers.index("Its slice") + 1).text() == "–", "its file is not known"
+    assert "Roe^Rick" not in stage.panel.diagnostics()
+
+
+def test_a_part_beside_the_whole_is_told_and_the_pair_stays_the_whole(stage):
+    stage.finish(with_part(flagged_by="slice and part"), volume_node((2, 10, 8)))
+    stage.panel.results.table.go_to(0)
+    text = stage.ui.sliceLabel.text
+    assert text.startswith("Slice 0: suspicious. Nearest: subject 1, slice 3.")
+    assert "A part stands out as well. The quarter at the top right is like that of" in text
+    assert (abs(pixels_of(stage.ui.referencePictureLabel) - 90) <= 8).all()
+    assert "a part" in stage.panel.results.table.model.item(0, 1).toolTip()
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        ((0.0, 0.5, 0.0, 0.5), "top left"),
+        ((0.5, 1.0, 0.25, 0.75), "bottom"),
+        ((0.25, 0.75, 0.25, 0.75), "middle"),
+        ((0.3, 0.8, 0.5, 1.0), "right"),
+    ],
+)
+def test_where_a_part_lies_in_words(window, words):
+    from MemorizationIndexLib.gui.rows import quarter_in_words
+
+    assert quarter_in_words(window) == words
 
 
 def test_leaving_the_module_brings_the_views_back(stage):

@@ -14,6 +14,7 @@ pytest.importorskip("PySide6.QtWidgets", reason="needs PySide6-Essentials from P
 from gui.stage import sequence, shows_slice  # noqa: E402
 from MemorizationIndexLib.scene.geometry import slice_plane  # noqa: E402
 from slicer_host.examples import (  # noqa: E402
+    PART_OF,
     audit_result,
     rotation,
     slice_result,
@@ -280,6 +281,52 @@ def test_pictures_come_from_the_volume_and_the_cohort_if_it_is_still_the_same(st
         n for n in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode") if n.GetHideFromEditors()
     ]
     assert [n.GetName() for n in hidden] == ["Reference: slice 3"]
+
+
+def with_part(names=("volume",)):
+    rows = []
+    for name in names:
+        suspicious, other = verdicts_with(2, suspicious=[0])
+        rows += [slice_result(name, 0, suspicious, **PART_OF), slice_result(name, 1, other)]
+    result = run_of({name: verdicts_with(2) for name in names}, part_suspicious=len(names))
+    return dataclasses.replace(result, slices=tuple(rows))
+
+
+def test_a_part_comes_back_in_words_and_its_pictures_from_volume_and_cohort(stage, tmp_path):
+    from MemorizationIndexLib.results import PART
+
+    node = volume_node((2, 20, 18))
+    stage.cohort = tmp_path / "brains.micohort"
+    cohort_with_pictures(stage.cohort)
+    indices = np.load(stage.cohort / "indices.npy")
+    indices[PART_OF["part_row"]] = PART_OF["part_slice"]
+    np.save(stage.cohort / "indices.npy", indices)
+    pictures = np.zeros((200, 112, 112), np.uint8)
+    pictures[PART_OF["part_row"], :, :56] = 200
+    np.save(stage.cohort / "parts.pictures.npy", pictures)
+    stage.finish(with_part(), node)
+    before = texts(stage)
+    save_and_load(stage, tmp_path, "volume")
+    assert texts(stage) == before
+    stage.panel.results.table.go_to(0)
+    ui, result = stage.ui, stage.panel.results.result
+    assert result.slices[0].flagged_by == PART and "part of it" in ui.sliceLabel.text
+    assert "subject 2, slice 5, flipped left–right (p = 0.0099)" in ui.sliceLabel.text
+    assert not ui.queryPictureLabel.isHidden() and not ui.referencePictureLabel.isHidden()
+    shown = result.part_pictures["volume", 0].reference
+    assert shown[:, 56:].min() == 200 and shown[:, :56].max() == 0, "turned as the part is"
+    assert 17 not in result.reference_pictures
+
+
+def test_one_of_two_volumes_counts_its_own_parts(stage, tmp_path):
+    nodes = [volume_node((2, 20, 18), name=name) for name in ("one", "two")]
+    stage.finish(with_part(("one", "two")), *nodes)
+    _, two = save_and_load(stage, tmp_path, "one", "two")
+    assert stage.panel.results.result.summary.part_suspicious == 2
+    slicer.mrmlScene.RemoveNode(two)
+    stage.host.unload()
+    again = stage.host.enter(stage.host.load_module(stage.entry.path))
+    assert again.panel.results.result.summary.part_suspicious == 1
 
 
 @pytest.mark.parametrize(

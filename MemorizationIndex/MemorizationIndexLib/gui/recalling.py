@@ -13,13 +13,14 @@ import slicer.util
 from numpy.typing import NDArray
 
 from ..images.volume import ImageError, Volume
-from ..results import AuditResult, AuditSummary, SliceResult, Verdict
+from ..results import PART, AuditResult, AuditSummary, SliceResult, Verdict
 from ..scene.geometry import ijk_to_ras, slice_axis
 from ..scene.reading import source_of, volume_problem
 from ..scene.sequences import frames_of
 from ..scene.source import remember
 from ..scene.table import KeptTable, read_table
 from .inputs import AuditInput, flag_foreign
+from .rows import for_part
 
 PICTURE_SIZE = 128
 """Side of a picture that is drawn from a volume in the scene, in pixels."""
@@ -97,6 +98,7 @@ def _result(
             scored=len(oni),
             copies=sum(row.verdict is Verdict.COPY for row in rows),
             suspicious=sum(row.verdict is Verdict.SUSPICIOUS for row in rows),
+            part_suspicious=sum(row.flagged_by == PART for row in rows),
             mean_oni=float(np.mean(oni)) if oni else None,
             share=None,
             share_low=None,
@@ -161,6 +163,9 @@ def reference_picture(
 ) -> tuple[NDArray[np.uint8] | None, str]:
     """Return the picture of the nearest reference slice, from the cohort if it is still there.
 
+    Of a slice that is flagged for a part of it alone, that of the slice that the part is like,
+    turned as the part is.
+
     Args:
         cohort: The cohort that is chosen now.
         row: The slice.
@@ -171,7 +176,11 @@ def reference_picture(
     """
     from ..cohort.store import INDEX
 
-    if row.nearest_row is None:
+    of_part = for_part(row)
+    number, index = (
+        (row.part_row, row.part_slice) if of_part else (row.nearest_row, row.nearest_slice)
+    )
+    if number is None:
         return None, ""
     lacking = (
         f"The scene keeps no picture of the reference slice; choose the cohort "
@@ -185,20 +194,29 @@ def reference_picture(
         same = (
             facts["fingerprint"] == summary.fingerprint
             and len(indices) == summary.reference_slices
-            and int(indices[row.nearest_row]) == row.nearest_slice
+            and int(indices[number]) == index
         )
         if not same:
             return None, (
                 f"The cohort “{summary.cohort}” was built anew since, so that the reference slice "
                 "cannot be shown; press Apply again."
             )
-        thumbnails = cohort / "thumbnails.npy"
+        thumbnails = cohort / ("parts.pictures.npy" if of_part else "thumbnails.npy")
         if not thumbnails.exists():
             return (
                 None,
                 "The cohort keeps no pictures, so that the reference slice cannot be shown.",
             )
         pictures = np.load(thumbnails, mmap_mode="r", allow_pickle=False)
-        return np.array(pictures[row.nearest_row]), ""
+        picture = np.array(pictures[number])
+        return _turned(picture, row.part_pose) if of_part else picture, ""
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None, lacking
+
+
+def _turned(picture: NDArray[np.uint8], pose: str) -> NDArray[np.uint8]:
+    """Turn a picture as a part is turned, given in words."""
+    from ..comparison.parts import flipped
+    from ..index.poses import FLIPS
+
+    return flipped(picture, [flip.label for flip in FLIPS].index(pose))

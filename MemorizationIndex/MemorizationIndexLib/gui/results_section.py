@@ -11,10 +11,12 @@ from typing import Any
 import qt
 import slicer
 import slicer.util
+from numpy.typing import NDArray
 from slicer.i18n import tr as _
 
 from ..colors import VERDICT_COLORS
-from ..results import AuditResult, AuditSummary, SliceResult, Verdict
+from ..report.pictures import outlined
+from ..results import AuditResult, AuditSummary, PartPictures, SliceResult, Verdict
 from ..scene.errors import SceneError
 from ..scene.navigation import jump_to_slice
 from ..scene.overlay import hide_overlay, show_overlay
@@ -35,7 +37,7 @@ from .packages import DeclinedError
 from .pictures import pixmap
 from .recalling import query_picture, recall, reference_picture
 from .results_table import ResultsTable
-from .rows import FLAGGED, Subjects, slice_in_words
+from .rows import FLAGGED, Subjects, for_part, slice_in_words
 from .settings import set_setting, setting
 from .widgets import connect, menu_of
 
@@ -159,10 +161,13 @@ class ResultsSection:
             found = find_result(node) if node is not None else None
             if found is not None:
                 self._shown[one.source.node_id] = found
-        for name in ("nearest_subject", "nearest_volume"):
-            self.names |= {getattr(row, name) or "" for row in result.slices}
+        self._note_names(result)
         self._refresh()
         self.apply_view_choices()
+
+    def _note_names(self, result: AuditResult) -> None:
+        for name in ("nearest_subject", "nearest_volume", "part_subject", "part_volume"):
+            self.names |= {getattr(row, name) or "" for row in result.slices}
 
     def _has(self, one: AuditInput) -> bool:
         assert self.result is not None
@@ -198,8 +203,7 @@ class ResultsSection:
         self._written |= {row.volume for row in result.slices}
         for one in shown:
             self._shown[one.volume.GetID()] = one
-        self.names |= {row.nearest_subject or "" for row in result.slices}
-        self.names |= {row.nearest_volume or "" for row in result.slices}
+        self._note_names(result)
         self._refresh()
         if shown:
             self._show_in_views(shown[0])
@@ -343,13 +347,19 @@ class ResultsSection:
         if row is None or result is None:
             return
         words = [slice_in_words(row, result.summary, self._subjects())]
-        if self._recalled:
+        key = row.volume, row.slice
+        if self._recalled or (for_part(row) and key not in result.part_pictures):
             words.append(self._find_pictures(row))
         ui.sliceLabel.text = " ".join(part for part in words if part)
-        query = result.pictures.get((row.volume, row.slice))
-        reference = None
-        if row.nearest_row is not None:
-            reference = result.reference_pictures.get(row.nearest_row)
+        query, reference = _pair_of(result, row)
+        ui.referencePictureTitle.text = (
+            _("Reference of the part") if for_part(row) else _("Nearest reference")
+        )
+        ui.referencePictureLabel.toolTip = (
+            _("The slice of the reference cohort that the outlined part is like, turned as it is")
+            if for_part(row)
+            else _("The nearest slice of the reference cohort")
+        )
         for title, label, picture in (
             (ui.queryPictureTitle, ui.queryPictureLabel, query),
             (ui.referencePictureTitle, ui.referencePictureLabel, reference),
@@ -371,11 +381,17 @@ class ResultsSection:
                 picture = query_picture(*found, row.slice)
                 if picture is not None:
                     result.pictures[key] = picture
-        if row.nearest_row is None or row.nearest_row in result.reference_pictures:
+        if for_part(row):
+            if key in result.part_pictures:
+                return ""
+        elif row.nearest_row is None or row.nearest_row in result.reference_pictures:
             return ""
         cohort = self.parameters.cohort if self.parameters is not None else ""
         picture, why = reference_picture(Path(cohort) if cohort else None, row, result.summary)
-        if picture is not None:
+        if picture is not None and for_part(row):
+            if key in result.pictures:
+                result.part_pictures[key] = PartPictures(result.pictures[key], picture)
+        elif picture is not None and row.nearest_row is not None:
             result.reference_pictures[row.nearest_row] = picture
         return why
 
@@ -479,6 +495,28 @@ class ResultsSection:
                     "Names are replaced by numbers; check “Subject names” to keep them."
                 )
             self._say("information", text)
+
+
+def _pair_of(result: AuditResult, row: SliceResult) -> tuple[NDArray | None, NDArray | None]:
+    """Return the pictures of a slice and of the reference slice that its verdict rests on.
+
+    A part that alone flags the slice is outlined in both.
+    """
+    key = row.volume, row.slice
+    query, reference = result.pictures.get(key), None
+    if not for_part(row):
+        if row.nearest_row is not None:
+            reference = result.reference_pictures.get(row.nearest_row)
+        return query, reference
+    if key in result.part_pictures:
+        query, reference = result.part_pictures[key].query, result.part_pictures[key].reference
+    window, color = row.part_window, VERDICT_COLORS[Verdict.SUSPICIOUS]
+    if window is None:
+        return query, reference
+    return (
+        None if query is None else outlined(query, window, color),
+        None if reference is None else outlined(reference, window, color),
+    )
 
 
 def _drawn(result: AuditResult, volume: str) -> list[tuple[int, Verdict, float | None]]:

@@ -92,7 +92,7 @@ class ResultsTable:
                         item.setForeground(qt.QBrush(qt.QColor(*text_color(color))))
                     elif row.oni is not None:
                         item.setBackground(qt.QBrush(tint))
-                    item.setToolTip(row.reason or row.domain or one.tip)
+                    item.setToolTip(one.tip_of(row))
                     self.model.setItem(index, column, item)
             # A change of palette sets it back.
             height = self.view.fontMetrics().height() + 8

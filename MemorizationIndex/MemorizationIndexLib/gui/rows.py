@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..results import AuditSummary, SliceResult, Verdict
+from ..results import PART, AuditSummary, SliceResult, Verdict
 
 GRAVITY = {
     Verdict.COPY: 0,
@@ -14,6 +14,7 @@ GRAVITY = {
     Verdict.NOT_SCORED: 3,
 }
 FLAGGED = frozenset({Verdict.COPY, Verdict.SUSPICIOUS})
+VERDICT, ONI, DOMAIN, FILE = "Verdict", "ONI", "Domain", "Its file"
 # Sorts after every number, whichever way a person would want to see it: at the end.
 NO_NUMBER = 1e300
 ROW_TINT = 0.25
@@ -30,12 +31,25 @@ class Column:
         tip: What it means.
         text: The cell.
         key: What it is sorted by.
+        part_tip: What the cell of a slice means that is flagged for a part of it alone; empty where
+            it means what it does for others.
     """
 
     title: str
     tip: str
     text: Callable[[SliceResult], str]
     key: Callable[[SliceResult], float | str]
+    part_tip: str = ""
+
+    def tip_of(self, row: SliceResult) -> str:
+        """Return what the cell of a row means."""
+        of_part = for_part(row) or (self.title == VERDICT and PART in row.flagged_by)
+        return row.reason or (self.part_tip if of_part else "") or row.domain or self.tip
+
+
+def for_part(row: SliceResult) -> bool:
+    """Return whether a slice is flagged for a part of it alone."""
+    return row.flagged_by == PART
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -71,35 +85,46 @@ class Subjects:
     def __init__(self, rows: Sequence[SliceResult], shown: bool, *, numbered: bool = False) -> None:
         self.shown = shown and not numbered
         self._numbers: dict[str, int] = {}
-        for row in rows:
-            if row.nearest_subject is None:
+        nearest = [row.nearest_subject for row in rows]
+        for name in [*nearest, *(row.part_subject for row in rows)]:
+            if name is None:
                 continue
-            kept = row.nearest_subject.rpartition(" ")[2]
+            kept = name.rpartition(" ")[2]
             if numbered and kept.isdecimal():
-                self._numbers[row.nearest_subject] = int(kept)
+                self._numbers[name] = int(kept)
             else:
-                self._numbers.setdefault(row.nearest_subject, len(self._numbers) + 1)
+                self._numbers.setdefault(name, len(self._numbers) + 1)
+
+    def name(self, subject: str | None) -> str:
+        """Return a reference subject as it may be shown."""
+        if subject is None:
+            return "–"
+        return subject if self.shown else f"subject {self._numbers[subject]}"
 
     def text(self, row: SliceResult) -> str:
-        """Return the nearest subject of a row as it may be shown."""
-        if row.nearest_subject is None:
-            return "–"
-        if self.shown:
-            return row.nearest_subject
-        return f"subject {self._numbers[row.nearest_subject]}"
+        """Return the subject that a row names as it may be shown."""
+        return self.name(named(row)[0])
 
     def file(self, row: SliceResult) -> str:
         """Return the file of the nearest slice, which may name the subject, as it may be shown."""
-        return row.nearest_source if self.shown and row.nearest_source else "–"
+        # Of parts it is not known.
+        return (
+            row.nearest_source if self.shown and row.nearest_source and not for_part(row) else "–"
+        )
 
     def key(self, row: SliceResult) -> float | str:
-        """Return what the nearest subject is sorted by."""
-        if row.nearest_subject is None:
+        """Return what the subject is sorted by."""
+        subject = named(row)[0]
+        if subject is None:
             return NO_NUMBER if not self.shown else "\uffff"
-        return row.nearest_subject if self.shown else float(self._numbers[row.nearest_subject])
+        return subject if self.shown else float(self._numbers[subject])
 
 
-ONI, DOMAIN, FILE = "ONI", "Domain", "Its file"
+def named(row: SliceResult) -> tuple[str | None, int | None]:
+    """Return subject and slice of the reference that the verdict of a row rests on."""
+    if for_part(row):
+        return row.part_subject, row.part_slice
+    return row.nearest_subject, row.nearest_slice
 
 
 def columns(subjects: Subjects, rows: Sequence[SliceResult]) -> tuple[Column, ...]:
@@ -116,10 +141,11 @@ def _all_columns(subjects: Subjects) -> tuple[Column, ...]:
     return (
         Column("Slice", "Index along the slice axis", lambda r: str(r.slice), lambda r: r.slice),
         Column(
-            "Verdict",
+            VERDICT,
             "Copy, suspicious, no evidence or not scored",
             lambda r: f"{r.verdict.letter}  {r.verdict.value}",
             lambda r: GRAVITY[r.verdict],
+            "A part of the slice stands out: a part alone makes it suspicious, never a copy",
         ),
         Column(
             DOMAIN,
@@ -142,15 +168,23 @@ def _all_columns(subjects: Subjects) -> tuple[Column, ...]:
         Column(
             "p",
             "Share of slices of different people that are at least this similar",
-            lambda r: p_value(r.p_value),
-            lambda r: _key(r.p_value),
+            lambda r: p_value(r.least_p),
+            lambda r: _key(r.least_p),
+            "Share of slices of different people of which a part is at least this similar",
         ),
-        Column("Nearest", "Reference subject of the nearest slice", subjects.text, subjects.key),
+        Column(
+            "Nearest",
+            "Reference subject of the nearest slice",
+            subjects.text,
+            subjects.key,
+            "Reference subject that a part of the slice is like",
+        ),
         Column(
             "Its slice",
             "Index of the nearest reference slice in its volume",
-            lambda r: "–" if r.nearest_slice is None else str(r.nearest_slice),
-            lambda r: _key(r.nearest_slice),
+            lambda r: "–" if named(r)[1] is None else str(named(r)[1]),
+            lambda r: _key(named(r)[1]),
+            "Index of the reference slice that a part of the slice is like",
         ),
         Column(FILE, "File of the nearest reference slice", subjects.file, subjects.file),
         Column(
@@ -166,17 +200,60 @@ def slice_in_words(row: SliceResult, summary: AuditSummary, subjects: Subjects) 
     """Return what is known of a slice, in a few sentences for the panel."""
     if row.verdict is Verdict.NOT_SCORED:
         return f"Slice {row.slice}: not scored ({row.reason or 'no reason given'})."
+    if for_part(row):
+        parts = [f"Slice {row.slice}: {row.verdict.value} for a part of it.", _part(row, subjects)]
+        if row.nearest_subject is not None:
+            whole = _place(subjects.name(row.nearest_subject), row.nearest_slice, "")
+            p = f" (p = {p_value(row.p_value)})" if row.p_value is not None else ""
+            parts.append(f"As a whole it is nearest to {whole}{p}, which is no evidence.")
+        return " ".join([*parts, *_domain(row)])
     parts = [f"Slice {row.slice}: {row.verdict.value}."]
     if row.nearest_subject is not None:
-        place = "" if row.nearest_slice is None else f", slice {row.nearest_slice}"
-        pose = f", {row.pose}" if row.pose else ""
-        parts.append(f"Nearest: {subjects.text(row)}{place}{pose}.")
+        where = _place(subjects.text(row), row.nearest_slice, row.pose)
+        parts.append(f"Nearest: {where}.")
     if row.consensus is not None and summary.layers:
         parts.append(f"{row.consensus} of {len(summary.layers)} layers agree.")
     if row.verified is not None:
         parts.append("Laid over it, it fits." if row.verified else "Laid over it, it does not fit.")
     if row.q_value is not None:
         parts.append(f"q = {p_value(row.q_value)}.")
-    if row.domain:
-        parts.append(f"{row.domain[0].upper()}{row.domain[1:]}.")
-    return " ".join(parts)
+    if PART in row.flagged_by:
+        parts.append(f"A part stands out as well. {_part(row, subjects)}")
+    return " ".join([*parts, *_domain(row)])
+
+
+def _domain(row: SliceResult) -> list[str]:
+    return [f"{row.domain[0].upper()}{row.domain[1:]}."] if row.domain else []
+
+
+def _place(subject: str, index: int | None, pose: str) -> str:
+    return ", ".join(filter(None, [subject, "" if index is None else f"slice {index}", pose]))
+
+
+def _part(row: SliceResult, subjects: Subjects) -> str:
+    """Return where the part that stands out lies, and what it is like."""
+    where = "A part"
+    if row.part_window is not None:
+        where = f"The quarter at the {quarter_in_words(row.part_window)}"
+    source = _place(subjects.name(row.part_subject), row.part_slice, row.part_pose)
+    return f"{where} is like that of {source} (p = {p_value(row.part_p_value)})."
+
+
+_MIDDLE = (0.42, 0.58)
+"""Shares of the side between which the middle of a part is that of the picture."""
+
+
+def quarter_in_words(window: tuple[float, float, float, float]) -> str:
+    """Return where a part of a picture lies: "top left", "middle".
+
+    Args:
+        window: Its top, bottom, left and right, as shares of the side.
+    """
+    top, bottom, left, right = window
+    words = []
+    for middle, before, after in (
+        ((top + bottom) / 2, "top", "bottom"),
+        ((left + right) / 2, "left", "right"),
+    ):
+        words += [before] * (middle < _MIDDLE[0]) + [after] * (middle > _MIDDLE[1])
+    return " ".join(words) or "middle"

@@ -10,7 +10,7 @@ import slicer.util
 import vtk
 from numpy.typing import NDArray
 
-from ..results import AuditResult, SliceResult
+from ..results import PART, AuditResult, SliceResult
 from .errors import SceneError
 from .outputs import OUTPUT_ATTRIBUTE
 
@@ -116,7 +116,10 @@ def show_reference(pixels: NDArray[np.generic], name: str) -> Any:
 def show_nearest(
     result: AuditResult, row: SliceResult, *, show_subjects: bool = False
 ) -> Any | None:
-    """Show the reference slice nearest to a slice, where the result has its picture.
+    """Show the reference slice that a verdict rests on, where the result has its picture.
+
+    That is the nearest one; of a slice that is flagged for a part of it alone, the one that the
+    part is like, turned as the part is.
 
     Args:
         result: The audit, with its pictures.
@@ -127,13 +130,18 @@ def show_nearest(
         The volume node; None, and no reference shown, where there is no picture.
     """
     picture = None
-    if row.nearest_row is not None:
+    subject, index = row.nearest_subject, row.nearest_slice
+    if row.flagged_by == PART:
+        pictures = result.part_pictures.get((row.volume, row.slice))
+        picture = None if pictures is None else pictures.reference
+        subject, index = row.part_subject, row.part_slice
+    elif row.nearest_row is not None:
         picture = result.reference_pictures.get(row.nearest_row)
     if picture is None:
         hide_reference()
         return None
-    subject = f"{row.nearest_subject}, " if show_subjects and row.nearest_subject else ""
-    return show_reference(picture, f"Reference: {subject}slice {row.nearest_slice}")
+    who = f"{subject}, " if show_subjects and subject else ""
+    return show_reference(picture, f"Reference: {who}slice {index}")
 
 
 def hide_reference() -> None:
