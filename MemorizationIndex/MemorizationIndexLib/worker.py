@@ -182,7 +182,8 @@ def score(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
         except ImageError as error:
             refused.append((volume.name, str(error)))
             counts[number] = 0
-            reporter.say("note", text=f"{volume.name}: {error}")
+            named = volume.name in str(error)
+            reporter.say("note", text=str(error) if named else f"{volume.name}: {error}")
             continue
         results.append(found)
         partial = f"{RESULT_FOLDER}{number}"

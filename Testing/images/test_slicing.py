@@ -261,3 +261,16 @@ def test_the_axis_with_a_single_voxel_is_the_slice_axis_however_small_the_slice(
     assert slice_axis((8, 8, 1), affine) == 2
     assert slice_axis((8, 1, 8), affine) == 1
     assert slice_axis((8, 8, 8), affine) == 0
+
+
+@pytest.mark.parametrize(
+    ("array", "affine"),
+    [
+        (np.zeros((4, 32, 32)), np.zeros((4, 4))),
+        (np.zeros((4, 32, 32), complex), np.eye(4)),
+        (np.zeros((0, 32, 32)), np.eye(4)),
+    ],
+)
+def test_what_is_wrong_with_a_volume_in_memory_names_it(array, affine) -> None:
+    with pytest.raises(ImageError, match=r"^head in scene"):
+        list(slice_volume(Volume("head in scene", "s", array, affine, "")))

@@ -148,14 +148,15 @@ def canonical_stack(
     Raises:
         ImageError: Not a stack of slices, or a plane or geometry that cannot be used.
     """
+    where = volume.source or volume.name
     if volume.array.ndim != 3 or 0 in volume.array.shape:
-        raise ImageError(f"{volume.source} has the shape {volume.array.shape}, not three axes.")
+        raise ImageError(f"{where} has the shape {volume.array.shape}, not three axes.")
     if volume.planar:
         if plane not in PLANES:
             raise ImageError(f"there is no plane {plane!r}; choose one of {', '.join(PLANES)}.")
         if plane != "auto":
             raise ImageError(
-                f"{volume.source} holds 2D images without a place in space, so that no {plane} "
+                f"{where} holds 2D images without a place in space, so that no {plane} "
                 "plane can be cut from it; use the plane auto."
             )
         return volume.array, np.arange(volume.array.shape[0]), (1.0, 1.0)
@@ -164,7 +165,7 @@ def canonical_stack(
         along = slice_axis((width, height, depth), volume.affine, plane)
         axes, signs = anatomical_axes(volume.affine)
     except ImageError as error:
-        raise ImageError(f"{volume.source}: {error}.") from None
+        raise ImageError(f"{where}: {error}.") from None
     down, across = _ROWS_AND_COLUMNS[along]
     # Array axes are (k, j, i): the reverse of the index axes.
     view = volume.array.transpose(2 - axes[along], 2 - axes[down], 2 - axes[across])
@@ -200,13 +201,14 @@ def slice_volume(volume: Volume, *, plane: str = "auto", size: int = INPUT_SIZE)
         for label in volume.slice_indices or (0,):
             yield Slice(volume.name, volume.subject, label, None, volume.problem, volume.source)
         return
-    check_dtype(volume.array.dtype, volume.source)
+    where = volume.source or volume.name
+    check_dtype(volume.array.dtype, where)
     stack, storage, spacing = canonical_stack(volume, plane)
-    check_pixel_count(stack.shape[1], stack.shape[2], volume.source)
+    check_pixel_count(stack.shape[1], stack.shape[2], where)
     wanted = None if volume.selected is None else set(volume.selected)
     if wanted and not wanted <= set(storage.tolist()):
         raise ImageError(
-            f"{volume.source} has {len(storage)} slices, numbered from 0, so that the slice_index "
+            f"{where} has {len(storage)} slices, numbered from 0, so that the slice_index "
             f"{min(wanted - set(storage.tolist()))} of the manifest names none of them."
         )
     volume_range = intensity_range(stack) if stack.shape[0] > 1 else None
