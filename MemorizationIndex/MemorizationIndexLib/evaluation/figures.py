@@ -261,6 +261,7 @@ def set_level_figure(experiment: Experiment) -> Figure:
         for row, measure in enumerate(SET_MEASURES):
             axis = axes[row][column]
             base = set_mean(trials, CLEAN, 0.0, measure)
+            drawn = 0
             for number, name in enumerate(PAPER_NAMES):
                 values = [set_mean(trials, name, level, measure) for level in LEVELS]
                 points = [
@@ -268,6 +269,7 @@ def set_level_figure(experiment: Experiment) -> Figure:
                     for level, value in zip((0.0, *LEVELS), (base, *values), strict=True)
                     if value is not None
                 ]
+                drawn += len(points)
                 axis.plot(
                     [x for x, _ in points],
                     [100 * y if measure == "share" else y for _, y in points],
@@ -276,7 +278,7 @@ def set_level_figure(experiment: Experiment) -> Figure:
                     color=COLORS[number],
                     label=_words(name),
                 )
-            if not any(len(line.get_xdata()) for line in axis.get_lines()):
+            if not drawn:
                 axis.set_yticks([])
                 axis.text(0.5, 0.5, "no value", transform=axis.transAxes, ha="center", va="center")
             if measure == "share":
