@@ -554,6 +554,27 @@ def test_the_row_of_a_part_names_whose_it_is_and_its_tips_say_a_part(stage):
     assert "Roe^Rick" not in stage.panel.diagnostics()
 
 
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        ("NOT_KEPT", "built without “Find copied parts too”."),
+        ("OTHER_VERSION", "another version's; build it again."),
+        ("UNSEEN", "known copies of a part do not stand out"),
+    ],
+)
+def test_the_panel_says_why_parts_were_not_looked_for(stage, note, words):
+    from MemorizationIndexLib import part_search
+
+    stage.finish(
+        audit_result(verdicts_with(6), part_note=getattr(part_search, note)), volume_node(SHAPE)
+    )
+    text = stage.ui.judgedLabel.text
+    assert "Copied parts of slices were not looked for: " in text and words in text
+    assert "--parts" not in text
+    stage.finish(audit_result(verdicts_with(6), part_threshold=0.7))
+    assert "not looked for" not in stage.ui.judgedLabel.text
+
+
 def test_a_part_beside_the_whole_is_told_and_the_pair_stays_the_whole(stage):
     stage.finish(with_part(flagged_by="slice and part"), volume_node((2, 10, 8)))
     stage.panel.results.table.go_to(0)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from slicer.i18n import tr as _
 
 from ..colors import VERDICT_COLORS
+from ..part_search import NOT_KEPT, OTHER_VERSION
 from ..report.pictures import outlined
 from ..results import AuditResult, AuditSummary, PartPictures, SliceResult, Verdict
 from ..scene.errors import SceneError
@@ -544,10 +545,23 @@ def judgement_in_words(result: AuditResult) -> str:
         f"An exact copy would have an MI of {summary.exact_copy_mi:.1f}.",
         share_in_words(summary),
         summary.verification,
+        parts_in_words(summary),
         "That no copy is found does not mean that the volume is private.",
     ]
     parts = [part for part in parts if part]
     return " ".join(part if part.endswith((".", "!", "?")) else f"{part}." for part in parts)
+
+
+def parts_in_words(summary: AuditSummary) -> str:
+    """Return why copied parts were not looked for; empty if they were, or if nothing is known."""
+    if summary.part_threshold is not None or not summary.part_note:
+        return ""
+    # The library's words name options of the command line.
+    why = {
+        NOT_KEPT: "the cohort was built without “Find copied parts too”",
+        OTHER_VERSION: "the cohort's parts are another version's; build it again",
+    }.get(summary.part_note, summary.part_note)
+    return f"Copied parts of slices were not looked for: {why}."
 
 
 def share_in_words(summary: AuditSummary) -> str:
