@@ -167,7 +167,9 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
             options: ``encoder`` ("auto", "builtin", "mri-core" or one's own), ``inputSize`` in
                 pixels (0 for the encoder's own), ``protocol``, ``plane``, ``device``,
                 ``batchSize`` (slices at once, MRI-CORE only; 0 for automatic), ``keepPictures``
-                (store thumbnails), ``hashNames`` (store no subject names).
+                (store thumbnails), ``hashNames`` (store no subject names), ``findParts`` (let
+                checks find copied parts of slices too, for which pictures of 112 pixels are
+                stored; calibrated protocol only).
 
         Returns:
             The path; the Job if not ``wait``.
@@ -289,6 +291,7 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
         batchSize=0,
         keepPictures=True,
         hashNames=False,
+        findParts=False,
     ):
         """Return a job, not yet started, that builds a cohort of paths or of volume nodes."""
         from MemorizationIndexLib.gui.inputs import read_inputs
@@ -306,6 +309,7 @@ class MemorizationIndexLogic(ScriptedLoadableModuleLogic):
             "batch_size": batchSize,
             "thumbnails": keepPictures,
             "anonymize": hashNames,
+            "parts": findParts,
         }
         if inputs and not all(isinstance(each, (str, Path)) for each in inputs):
             return Job(job, read_inputs(inputs, plane)[1])

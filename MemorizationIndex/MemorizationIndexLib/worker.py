@@ -257,6 +257,7 @@ def build(job: Job, folder: Path, reporter: Reporter) -> dict[str, Any]:
         plane=job.get("plane", "auto"),
         anonymize=bool(job.get("anonymize", False)),
         thumbnails=bool(job.get("thumbnails", True)),
+        parts=bool(job.get("parts", False)),
     )
     if "inputs" in job:
         cohort = build_cohort(job["inputs"], job["path"], options=options, progress=reporter.told)

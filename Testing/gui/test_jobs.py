@@ -66,8 +66,34 @@ def test_every_choice_of_the_panel_reaches_the_worker(stage):
     job = stage.last_job.process._job
     wanted = {"kind": "build", "inputs": ["/data/training"], "encoder": "builtin", **shared}
     wanted |= {"protocol": "paper", "input_size": 96, "thumbnails": False, "anonymize": True}
+    wanted |= {"parts": False}
     assert {name: job.get(name) for name in wanted} == wanted
     assert stage.ends()
+
+
+@pytest.mark.parametrize("from_folder", [False, True])
+def test_parts_are_asked_for_only_if_checked_and_with_the_calibrated_protocol(stage, from_folder):
+    from MemorizationIndexLib.gui.parameters import Protocol
+
+    ui, parameters = stage.ui, stage.panel.parameters
+    stage.choose(volume_node(SHAPE))
+    stage.answers.answers = {"folder": "/data/training", "new_file": stage.tmp_path / "brains"}
+
+    def asked():
+        stage.steps = FAILS
+        (ui.buildFromFolderButton if from_folder else ui.buildFromVolumesButton).click()
+        parts = stage.last_job.process._job["parts"]
+        assert stage.ends()
+        return parts
+
+    box = ui.findPartsCheckBox
+    assert box.enabled and "112 pixels" in box.toolTip and "recognizable" in box.toolTip
+    assert asked() is False
+    box.checked = True
+    assert parameters.findParts and asked() is True
+    parameters.protocol = Protocol.PAPER
+    assert not box.enabled and "Only the calibrated protocol" in box.toolTip
+    assert asked() is False
 
 
 def test_slices_at_once_act_in_this_process_too(stage, small_audit, monkeypatch, caplog):

@@ -167,6 +167,38 @@ def test_a_running_job_can_be_waited_for_or_stopped(logic, cohort, heads):
     assert not job.running and not job.folder.exists()
 
 
+def test_a_pasted_quarter_is_found_if_the_cohort_was_built_for_it(logic, cohort, heads, place):
+    path = place / "parts.micohort"
+    nodes = [volume_node(array=h, affine=AFFINE, name=f"p{n}") for n, h in enumerate(heads)]
+    logic.buildCohort(nodes, path, encoder="builtin", inputSize=SIZE, findParts=True)
+    assert "Copied parts of slices are found too." in logic.cohortFacts(path).sentence()
+    assert "are not looked for" in logic.cohortFacts(cohort).sentence()
+    fresh = make_patient(77, slices=SLICES, size=SIZE)
+    half = SIZE // 2
+    # Row 0 of an axial slice is posterior, at the bottom of the picture; column 0 is the left.
+    fresh[2, :half, :half] = heads[3][2, :half, :half]
+    node = volume_node(array=fresh, affine=AFFINE, name="pasted")
+    result = logic.score(node, path, **options())
+    found = result.slices[2]
+    assert found.verdict is Verdict.SUSPICIOUS and found.flagged_by == "part"
+    assert (found.part_subject, found.part_slice) == ("p3", 2)
+    assert ("pasted", 2) in result.part_pictures
+    table = logic.showResult(node, result)[0].table.GetTable()
+    assert table.GetColumnByName("PartSlice").GetValue(2) == "2"
+    assert logic.score(node, cohort, **options()).slices[2].part_p_value is None
+
+
+def test_parts_of_another_version_are_told_in_the_facts(logic, cohort, place):
+    import json
+    import shutil
+
+    path = shutil.copytree(cohort, place / "other.micohort", dirs_exist_ok=True)
+    index = json.loads((path / "cohort.json").read_text("utf-8"))
+    index["facts"]["parts"] = "another"
+    (path / "cohort.json").write_text(json.dumps(index), "utf-8")
+    assert "another version's and not looked for" in logic.cohortFacts(path).sentence()
+
+
 def test_a_changed_volume_is_not_shown_an_old_result(logic, cohort, heads):
     from MemorizationIndexLib.scene.errors import SceneError
 

@@ -12,10 +12,17 @@ from typing import Any
 import numpy as np
 import slicer.util
 
+from ..comparison.part_reference import part_fingerprint
 from ..exchange import read_volumes
 from ..images.volume import Volume
 from ..results import AuditResult
 from ..worker import SUBJECT_RULE, encoder_of
+
+PARTS_IN_WORDS = {
+    True: "Copied parts of slices are found too.",
+    False: "Copied parts of slices are not looked for.",
+    None: "Its parts of slices are another version's and not looked for; build it again.",
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class CohortFacts:
         anonymized: Whether its subject names are hashes.
         input_size: Side of its slices in pixels.
         widths: Features per layer.
+        parts: Whether copied parts can be searched in it by this module; None if it holds some of
+            another version.
     """
 
     name: str
@@ -45,6 +54,7 @@ class CohortFacts:
     anonymized: bool
     input_size: int
     widths: tuple[int, ...]
+    parts: bool | None = False
 
     @property
     def certifiable_alpha(self) -> float:
@@ -58,7 +68,7 @@ class CohortFacts:
         return (
             f"{self.slices} {plane}slices of {self.subjects} people; encoder {self.encoder}, "
             f"protocol {self.protocol}. It can certify α = {self.certifiable_alpha:.2g} at best."
-            f"{names}"
+            f"{names} {PARTS_IN_WORDS[self.parts]}"
         )
 
 
@@ -93,6 +103,7 @@ def cohort_facts(path: Path) -> CohortFacts:
             anonymized=bool(facts["anonymized"]),
             input_size=int(facts["input_size"]),
             widths=tuple(facts["widths"]),
+            parts=_parts(facts.get("parts", "")),
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, CohortError):
@@ -100,6 +111,12 @@ def cohort_facts(path: Path) -> CohortFacts:
         raise CohortError(
             f"The cohort {path} is damaged ({error}); copy it anew or build it again."
         ) from error
+
+
+def _parts(stored: str) -> bool | None:
+    if not stored:
+        return False
+    return True if stored == part_fingerprint() else None
 
 
 def audit_here(

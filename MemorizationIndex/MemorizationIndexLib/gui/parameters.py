@@ -87,6 +87,7 @@ class MemorizationIndexParameters:
     inputSize: Annotated[int, WithinRange(0, 2048)] = 0
     keepPictures: bool = True
     hashNames: bool = False
+    findParts: bool = False
     flaggedOnly: bool = False
     showVerdicts: bool = True
     showOverlay: bool = False
