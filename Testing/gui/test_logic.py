@@ -171,17 +171,18 @@ def test_a_pasted_quarter_is_found_if_the_cohort_was_built_for_it(logic, cohort,
     path = place / "parts.micohort"
     nodes = [volume_node(array=h, affine=AFFINE, name=f"p{n}") for n, h in enumerate(heads)]
     logic.buildCohort(nodes, path, encoder="builtin", inputSize=SIZE, findParts=True)
-    assert "Copied parts of slices are found too." in logic.cohortFacts(path).sentence()
+    assert "Copied parts of slices are looked for too." in logic.cohortFacts(path).sentence()
     assert "are not looked for" in logic.cohortFacts(cohort).sentence()
     fresh = make_patient(77, slices=SLICES, size=SIZE)
     half = SIZE // 2
-    # Row 0 of an axial slice is posterior, at the bottom of the picture; column 0 is the left.
+    # The lowest rows and columns of a volume in RAS: posterior left, bottom right as it is shown.
     fresh[2, :half, :half] = heads[3][2, :half, :half]
     node = volume_node(array=fresh, affine=AFFINE, name="pasted")
     result = logic.score(node, path, **options())
     found = result.slices[2]
     assert found.verdict is Verdict.SUSPICIOUS and found.flagged_by == "part"
     assert (found.part_subject, found.part_slice) == ("p3", 2)
+    assert found.part_window == pytest.approx((0.5, 1, 0.5, 1), abs=0.1)
     assert ("pasted", 2) in result.part_pictures
     table = logic.showResult(node, result)[0].table.GetTable()
     assert table.GetColumnByName("PartSlice").GetValue(2) == "2"

@@ -19,7 +19,7 @@ from ..results import AuditResult
 from ..worker import SUBJECT_RULE, encoder_of
 
 PARTS_IN_WORDS = {
-    True: "Copied parts of slices are found too.",
+    True: "Copied parts of slices are looked for too.",
     False: "Copied parts of slices are not looked for.",
     None: "Its parts of slices are another version's and not looked for; build it again.",
 }
