@@ -171,6 +171,11 @@ def test_more_slices_than_a_batch_come_in_order(small_audit):
     assert all(np.isfinite(one.similarity) for one in found.slices if not one.reason)
 
 
+def test_no_similarity_exceeds_one(small_audit):
+    found = score(small_audit.reference / "p2", small_audit.cohort, options=BARE)
+    assert max(one.similarity for one in found.slices if one.similarity is not None) == 1.0
+
+
 @pytest.mark.parametrize("alpha", [0.0, 1.0, float("nan")])
 def test_alpha_out_of_range_is_refused(small_audit, alpha):
     with pytest.raises(CalibrationError, match="above 0 and below 1"):

@@ -42,8 +42,7 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
         if defined
         else None
     )
-    by_part = sum(result.summary.part_suspicious for result in results)
-    warnings = doubts(cohort, first.alpha, thresholds, len(values), suspicious - by_part, by_part)
+    warnings = doubts(cohort, first.alpha, thresholds, slices)
     subjects = len({row.subject for row in slices})
     summary = dataclasses.replace(
         first,
@@ -52,7 +51,7 @@ def join(results: Sequence[AuditResult], cohort: Cohort) -> AuditResult:
         scored=len(values),
         copies=sum(result.summary.copies for result in results),
         suspicious=suspicious,
-        part_suspicious=by_part,
+        part_suspicious=sum(result.summary.part_suspicious for result in results),
         mean_oni=float(np.mean(values)) if values else None,
         subject_rule=f"{subjects} subjects, {first.subject_rule.partition(', ')[2]}",
         refused=tuple(one for result in results for one in result.summary.refused),

@@ -56,7 +56,6 @@ def summarize(
     values = [one.oni for one in slices if one.oni is not None]
     copies = sum(one.verdict is Verdict.COPY for one in slices)
     suspicious = sum(one.verdict is Verdict.SUSPICIOUS for one in slices)
-    by_part = sum(one.flagged_by == PART for one in slices)
     exact = 0.0
     if thresholds is not None:
         ceiling = np.array([np.median(control["exact"])])
@@ -97,7 +96,7 @@ def summarize(
         warnings=(
             *warnings,
             *facts.warnings,
-            *doubts(cohort, alpha, thresholds, len(values), suspicious - by_part, by_part),
+            *doubts(cohort, alpha, thresholds, slices),
         ),
         version=__version__,
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -170,12 +169,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def doubts(
-    cohort: Cohort,
-    alpha: float,
-    thresholds: Thresholds | None,
-    scored: int,
-    suspicious: int,
-    by_part: int = 0,
+    cohort: Cohort, alpha: float, thresholds: Thresholds | None, slices: Sequence[SliceResult]
 ) -> list[str]:
     """Return what a reader of the result must doubt, in sentences.
 
@@ -183,12 +177,13 @@ def doubts(
         cohort: What the slices were compared with.
         alpha: Significance level asked for.
         thresholds: None where the protocol is undefined.
-        scored: Number of scored slices.
-        suspicious: Number of slices that are suspicious as a whole.
-        by_part: Number of slices that are suspicious for a part of them alone.
+        slices: All slices.
     """
     if thresholds is None:
         return []
+    scored = sum(one.similarity is not None for one in slices)
+    by_part = sum(one.flagged_by == PART for one in slices)
+    suspicious = sum(one.verdict is Verdict.SUSPICIOUS for one in slices) - by_part
     sentences = []
     if alpha < cohort.certifiable_alpha:
         sentences.append(

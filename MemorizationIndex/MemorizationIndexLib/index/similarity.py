@@ -81,13 +81,15 @@ def geometric_mean(
     Args:
         layer_similarity: Shape (..., L).
         floor: Added before the logarithm.
-        clamp: Whether negative cosines become 0 first; otherwise they give NaN.
+        clamp: Whether negative cosines become 0 first, and what the floor and rounding lift above
+            1 becomes 1; otherwise negative ones give NaN.
     """
     cosines = np.asarray(layer_similarity, dtype=np.float64)
     if clamp:
         cosines = np.clip(cosines, 0.0, None)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.exp(np.mean(np.log(cosines + floor), axis=-1))
+        mean = np.exp(np.mean(np.log(cosines + floor), axis=-1))
+    return np.minimum(mean, 1.0) if clamp else mean
 
 
 def blocks_of(layers: Layers, subjects: NDArray[np.integer], first: int = 0) -> Iterator[Block]:
