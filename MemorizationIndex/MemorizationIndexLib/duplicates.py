@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,7 @@ from MemorizationIndexLib.index.protocols import (
     CalibrationError,
     TooFewSubjectsError,
 )
-from MemorizationIndexLib.index.verdict import find_thresholds, lowest_of_copies
+from MemorizationIndexLib.index.verdict import CLEARANCE, find_thresholds, lowest_of_copies
 from MemorizationIndexLib.linkage import KEPT, Linkage, NearestSubjects, link
 from MemorizationIndexLib.progress import (
     CancelFunction,
@@ -37,6 +37,9 @@ WHOLE = 0.5
 """Share of the smaller subject's slices that must recur for two subjects to be one."""
 
 _QUERIES = 256
+
+_ROUNDING = 1e-4
+"""By how much the similarities of equal slices may differ."""
 
 _STAGES = {
     "Encoding the reference": "Encoding the images",
@@ -202,8 +205,9 @@ def duplicates_of(
 
     Every slice is compared with the slices of all other subjects. Two slices are one if they are
     as similar as a known copy is to its original (``verdict.find_thresholds``); the null is the
-    similarity of every slice to its nearest slice of another subject, without the duplicates
-    themselves. Within a subject neighbors are alike, and only equal pixels count. Names that hold
+    similarity of every slice to its nearest slice of another subject, subjects that share a slice
+    left out. Of the slices of one subject only the most similar is the same. Within a subject
+    neighbors are alike, and only equal pixels count. Names that hold
     other slices of one person are then sought with ``linkage.link``.
 
     Args:
@@ -228,7 +232,6 @@ def duplicates_of(
     if encoder is None:
         encoder = get_encoder(facts.encoder, input_size=facts.input_size, **facts.encoder_options)
     codes = cohort.reference.subjects
-    lowest = sorted(lowest_of_copies(v) for v in cohort.control.similarity.values() if len(v))
     nearest = np.zeros(cohort.slice_count)
     similar: dict[tuple[int, int], float] = {}
     others = NearestSubjects(
@@ -238,7 +241,7 @@ def duplicates_of(
     for rows, block in _comparisons(cohort, encoder, stage, progress, cancelled):
         nearest[rows] = block.max(axis=1)
         _keep_nearest(others, rows, block, codes)
-    threshold = _threshold(nearest, cohort.control.similarity, lowest)
+    threshold = _threshold(others, codes, cohort.control.similarity)
     # Compared again, as similar pairs kept before the threshold is known could be all pairs.
     stage = "Gathering what occurs twice"
     again = np.flatnonzero(nearest >= threshold)
@@ -247,7 +250,7 @@ def duplicates_of(
             row = int(rows[at])
             pair = (min(row, column), max(row, column))
             similar[pair] = max(similar.get(pair, 0.0), float(block[at, column]))
-    pairs = _pairs(similar, cohort.digests)
+    pairs = _pairs(_without_neighbors(similar, codes), cohort.digests)
     places = tuple(
         SlicePlace(
             facts.subjects[int(codes[row])],
@@ -390,26 +393,89 @@ def _comparisons(
 
 
 def _threshold(
-    nearest: NDArray[np.float64], control: dict[str, NDArray[np.float64]], lowest: Sequence[float]
+    others: NearestSubjects,
+    codes: NDArray[np.int64],
+    control: Mapping[str, NDArray[np.float64]],
 ) -> float:
     """Return the similarity of known copies, seen against a null without the duplicates.
 
-    The null holds the duplicates that are sought, so it is cut where known copies begin: first in
-    their hardest disguise, then at the threshold that the rest gives, until both agree. Cutting
-    too low does no harm, as a copy must stand twice as far out as what is left.
+    The null holds the duplicates that are sought, and what lies next to them in their subjects.
+    So subjects that share a slice above a cut do not meet in it (``_null_without``). The cut is
+    where known copies begin in their hardest disguise. Where it would cut into the similarity of
+    different people, it rises as far as ``find_thresholds`` wants copies to stand out, and no
+    further: at the threshold itself, weaker copies would come back and lift it above all.
     """
-    cut = lowest[0]
-    while np.any(nearest < cut):
-        copy = find_thresholds(nearest[nearest < cut], control).copy
-        if copy is None:
+    cut = min((lowest_of_copies(v) for v in control.values() if len(v)), default=np.inf)
+    while True:
+        null = _null_without(others, codes, cut)
+        if not len(null):
             break
-        if copy <= cut:
-            return copy
-        cut = copy
+        thresholds = find_thresholds(null, control)
+        if thresholds.copy is None:
+            break
+        mean = float(null.mean())
+        clear = mean + CLEARANCE * (thresholds.suspicious - mean)
+        if clear <= cut:
+            return thresholds.copy
+        cut = clear
     raise CalibrationError(
         "Duplicates cannot be found: no known copy stands clearly above the similarity of "
         "different subjects; add subjects, or use a better encoder."
     )
+
+
+def _null_without(
+    others: NearestSubjects, codes: NDArray[np.int64], cut: float
+) -> NDArray[np.float64]:
+    """Return each slice's similarity to the nearest subject that shares nothing with its own.
+
+    Two subjects share something if two of their slices, or slices of either and one of a third
+    subject, reach the cut: the copies of two neighboring slices are neighbors. A slice with
+    nothing but such subjects among those kept has no value.
+    """
+    kept = others.rows >= 0
+    theirs = codes[others.rows]
+    partners: dict[int, set[int]] = {int(code): {int(code)} for code in np.unique(codes)}
+    for row, rank in np.argwhere(kept & (others.similarity >= cut)).tolist():
+        one, two = int(codes[row]), int(theirs[row, rank])
+        partners[one].add(two)
+        partners[two].add(one)
+    shared = {
+        code: set[int]().union(*(partners[partner] for partner in near))
+        for code, near in partners.items()
+    }
+    null = []
+    for row, code in enumerate(codes.tolist()):
+        apart = (
+            float(similarity)
+            for similarity, other, there in zip(
+                others.similarity[row], theirs[row].tolist(), kept[row], strict=True
+            )
+            if there and other not in shared[code]
+        )
+        nearest = next(apart, None)
+        if nearest is not None:
+            null.append(nearest)
+    return np.array(null)
+
+
+def _without_neighbors(
+    similar: Mapping[tuple[int, int], float], codes: NDArray[np.int64]
+) -> dict[tuple[int, int], float]:
+    """Keep pairs of which neither slice is more similar to another of the other's subject.
+
+    The slices beside a copied one can resemble the copy more than hard disguises resemble theirs.
+    """
+    best: dict[tuple[int, int], float] = {}
+    for (first, second), value in similar.items():
+        for key in ((first, int(codes[second])), (second, int(codes[first]))):
+            best[key] = max(best.get(key, 0.0), value)
+    return {
+        (first, second): value
+        for (first, second), value in similar.items()
+        if value + _ROUNDING
+        >= max(best[first, int(codes[second])], best[second, int(codes[first])])
+    }
 
 
 def _pairs(
