@@ -147,7 +147,7 @@ def test_the_weights_are_asked_for_only_if_the_encoder_needs_them(stage, monkeyp
     assert not stage.ui.weightsSetupButton.isHidden()
     stage.ui.weightsSetupButton.click()
     question = stage.answers.asked[-1]
-    assert "416 MB" in question and "licence" in question and "Google Drive" in question
+    assert "416 MB" in question and "license" in question and "Google Drive" in question
     assert stage.panel.job is None, "nothing is downloaded without a yes"
 
 

@@ -9,20 +9,20 @@ import SimpleITK as sitk  # noqa: N813
 from PIL import Image
 
 
-def grey(seed: int = 0, shape: tuple[int, ...] = (24, 20)) -> np.ndarray:
+def gray(seed: int = 0, shape: tuple[int, ...] = (24, 20)) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 255, shape).astype(np.uint8)
 
 
 def png(path: Path, seed: int = 0, shape: tuple[int, ...] = (24, 20)) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(grey(seed, shape)).save(path)
+    Image.fromarray(gray(seed, shape)).save(path)
     return path
 
 
 def nifti(path: Path, seed: int = 0, shape: tuple[int, ...] = (18, 20, 22)) -> Path:
     """Write any format of SimpleITK's by its suffix; spacing 1 × 1 × 2 mm."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image = sitk.GetImageFromArray(grey(seed, shape).astype(np.int16), isVector=False)
+    image = sitk.GetImageFromArray(gray(seed, shape).astype(np.int16), isVector=False)
     image.SetSpacing((1.0, 1.0, 2.0, 3.0)[: len(shape)])
     sitk.WriteImage(image, str(path))
     return path

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from images.making import dicom_slice, grey
+from images.making import dicom_slice, gray
 from MemorizationIndexLib.images import ImageSet, Volume, find_images, read_source, slice_volume
 
 
 def mr(seed: int) -> np.ndarray:
-    return grey(seed).astype(np.int16)
+    return gray(seed).astype(np.int16)
 
 
 def volumes(found: ImageSet) -> list[Volume]:
@@ -72,7 +72,7 @@ def test_series_of_one_folder_are_volumes(tmp_path: Path) -> None:
 def test_orientations_and_sizes_of_one_series_are_volumes(tmp_path: Path) -> None:
     for n, orientation in enumerate(("1\\0\\0\\0\\1\\0", "1\\0\\0\\0\\0\\-1", "0\\1\\0\\0\\0\\-1")):
         dicom_slice(tmp_path / f"{n}.dcm", mr(n), orientation=orientation)
-    dicom_slice(tmp_path / "big.dcm", grey(9, (30, 30)).astype(np.int16))
+    dicom_slice(tmp_path / "big.dcm", gray(9, (30, 30)).astype(np.int16))
     found = find_images([tmp_path])
     assert len(found.sources) == 4 and len({s.name for s in found.sources}) == 4
 
@@ -134,9 +134,9 @@ def test_other_modalities_are_refused_by_series(tmp_path: Path) -> None:
 
 
 def test_coloured_series_are_refused(tmp_path: Path) -> None:
-    dicom_slice(tmp_path / "a.dcm", grey(0, (24, 20, 3)), photometric="RGB")
+    dicom_slice(tmp_path / "a.dcm", gray(0, (24, 20, 3)), photometric="RGB")
     found = find_images([tmp_path], any_modality=True)
-    assert not found.sources and "coloured" in found.refused[0][1]
+    assert not found.sources and "colored" in found.refused[0][1]
 
 
 def test_truncated_files_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from images.making import dicom_slice, grey, nifti, png
+from images.making import dicom_slice, gray, nifti, png
 from MemorizationIndexLib.images import ImageError, find_images
 from MemorizationIndexLib.images.identity import bids_subject, rule_sentence, shortest_distinct
 
@@ -29,7 +29,7 @@ def test_a_folder_of_images_is_one_source(tmp_path: Path) -> None:
 def test_finding_reads_no_voxel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     png(tmp_path / "a" / "1.png")
     nifti(tmp_path / "v.nii.gz")
-    np.save(tmp_path / "stack.npy", grey(0, (5, 20, 20)))
+    np.save(tmp_path / "stack.npy", gray(0, (5, 20, 20)))
     from MemorizationIndexLib.images import itk, pictures, stacks
 
     for module, function in (
@@ -119,8 +119,8 @@ def test_unreadable_headers_are_refused_one_by_one(tmp_path: Path) -> None:
 def test_order_of_the_rules(tmp_path: Path) -> None:
     nifti(tmp_path / "in" / "sub-07" / "anat" / "sub-07_T1w.nii.gz")
     nifti(tmp_path / "in" / "listed" / "sub-09_T1w.nii.gz")
-    dicom_slice(tmp_path / "in" / "sub-08" / "1.dcm", grey().astype(np.int16), patient="P8")
-    dicom_slice(tmp_path / "in" / "d2" / "1.dcm", grey().astype(np.int16), patient="")
+    dicom_slice(tmp_path / "in" / "sub-08" / "1.dcm", gray().astype(np.int16), patient="P8")
+    dicom_slice(tmp_path / "in" / "d2" / "1.dcm", gray().astype(np.int16), patient="")
     nifti(tmp_path / "in" / "who" / "v.nii")
     (tmp_path / "in" / "manifest.csv").write_text("path,subject_id\nlisted,M1\n")
     found = find_images([tmp_path / "in"])
@@ -213,8 +213,8 @@ def test_doubts_about_the_parent_folder(tmp_path: Path) -> None:
     png(tmp_path / "b" / "1.png")
     assert not find_images([tmp_path]).warnings
     for index in range(11):
-        np.save(tmp_path / "b" / f"{index}.npy", grey(0, (2, 20, 20)))
-    np.save(tmp_path / "flat" / "x.npy", grey(0, (2, 20, 20)))
+        np.save(tmp_path / "b" / f"{index}.npy", gray(0, (2, 20, 20)))
+    np.save(tmp_path / "flat" / "x.npy", gray(0, (2, 20, 20)))
     (warning,) = find_images([tmp_path]).warnings
     assert "11 volume files" in warning
 
@@ -275,7 +275,7 @@ def test_a_manifest_as_input_takes_only_what_it_lists(tmp_path: Path) -> None:
 
 
 def test_a_manifest_names_slices_of_a_stack(tmp_path: Path) -> None:
-    np.save(tmp_path / "s.npy", grey(0, (6, 20, 20)))
+    np.save(tmp_path / "s.npy", gray(0, (6, 20, 20)))
     nifti(tmp_path / "v.nii")
     rows = "path,subject_id,slice_index\ns.npy,A,0\ns.npy,A,5\ns.npy,B,2\nv.nii,C,3\nv.nii,C,4\n"
     found = find_images([table(tmp_path, rows)])
@@ -295,7 +295,7 @@ def test_a_manifest_names_slices_of_a_stack(tmp_path: Path) -> None:
 
 
 def test_a_manifest_beside_a_named_file_counts(tmp_path: Path) -> None:
-    np.save(tmp_path / "stack.npy", grey(0, (4, 20, 20)))
+    np.save(tmp_path / "stack.npy", gray(0, (4, 20, 20)))
     png(tmp_path / "other.png")
     lines = [f"stack.npy,{'AB'[index % 2]},{index}" for index in range(4)]
     table(tmp_path, "path,subject_id,slice_index\n" + "\n".join(lines))
@@ -312,7 +312,7 @@ def test_a_manifest_beside_a_named_file_counts(tmp_path: Path) -> None:
 
 
 def test_a_manifest_names_a_dicom_folder(tmp_path: Path) -> None:
-    dicom_slice(tmp_path / "d" / "1.dcm", grey().astype(np.int16))
+    dicom_slice(tmp_path / "d" / "1.dcm", gray().astype(np.int16))
     assert names(table(tmp_path, "path,subject_id\nd,X\n")) == {"d": "X"}
 
 
@@ -335,13 +335,13 @@ def test_a_manifest_names_a_dicom_folder(tmp_path: Path) -> None:
 )
 def test_bad_manifests(tmp_path: Path, rows: str, sentence: str) -> None:
     png(tmp_path / "a.png")
-    np.save(tmp_path / "s.npy", grey(0, (6, 20, 20)))
+    np.save(tmp_path / "s.npy", gray(0, (6, 20, 20)))
     with pytest.raises(ImageError, match=sentence):
         find_images([table(tmp_path, rows)])
 
 
 def test_a_slice_index_out_of_range_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "s.npy", grey(0, (6, 20, 20)))
+    np.save(tmp_path / "s.npy", gray(0, (6, 20, 20)))
     file = table(tmp_path, "path,subject_id,slice_index\ns.npy,S,6\n")
     ((_, sentence),) = find_images([file]).refused
     assert "names slice 6" in sentence and "6 slices" in sentence

@@ -16,7 +16,7 @@ import pytest
 import SimpleITK as sitk  # noqa: N813
 from PIL import Image
 
-from images.making import grey, nifti, png
+from images.making import gray, nifti, png
 from MemorizationIndexLib.images import ImageError, Volume, find_images, read_source, slice_volume
 from MemorizationIndexLib.images.stacks import stack_shape
 
@@ -30,14 +30,14 @@ def read(path: Path) -> list[Volume]:
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".nrrd", ".mha", ".mhd", ".nhdr"])
 def test_volume_formats(tmp_path: Path, suffix: str) -> None:
-    image = sitk.GetImageFromArray(grey(1, (18, 20, 22)).astype(np.int16))
+    image = sitk.GetImageFromArray(gray(1, (18, 20, 22)).astype(np.int16))
     image.SetSpacing((1.0, 1.5, 2.0))
     image.SetOrigin((3.0, 4.0, 5.0))
     image.SetDirection((0, 1, 0, -1, 0, 0, 0, 0, 1))
     sitk.WriteImage(image, str(tmp_path / f"v{suffix}"))
     (volume,) = read(tmp_path)
     assert volume.name == "v" and not volume.planar
-    assert np.array_equal(volume.array, grey(1, (18, 20, 22)))
+    assert np.array_equal(volume.array, gray(1, (18, 20, 22)))
     lps = np.array(image.TransformIndexToPhysicalPoint((2, 5, 7)))
     assert np.allclose(volume.affine @ (2, 5, 7, 1), [*(lps * (-1, -1, 1)), 1], atol=1e-4)
 
@@ -49,7 +49,7 @@ def test_every_time_point(tmp_path: Path, suffix: str) -> None:
     volumes = list(read_source(source))
     assert [volume.name for volume in volumes] == ["v [t=0]", "v [t=1]", "v [t=2]"]
     for t, volume in enumerate(volumes):
-        assert np.array_equal(volume.array, grey(0, (3, 16, 20, 22))[t])
+        assert np.array_equal(volume.array, gray(0, (3, 16, 20, 22))[t])
     assert source.slice_count == sum(len(list(slice_volume(v, size=32))) for v in volumes)
 
 
@@ -74,7 +74,7 @@ def test_sheared_nifti_keeps_its_sform(tmp_path: Path, monkeypatch: pytest.Monke
     with_sform(tmp_path / "v.nii", rows)
     (volume,) = read(tmp_path / "v.nii")
     assert np.allclose(volume.affine[:3], rows, atol=1e-6)
-    assert np.array_equal(volume.array, grey(0, (18, 20, 22)))
+    assert np.array_equal(volume.array, gray(0, (18, 20, 22)))
     assert "ITK_NIFTI_SFORM_PERMISSIVE" not in os.environ
 
 
@@ -106,8 +106,8 @@ def test_damaged_compression(
     tmp_path: Path, suffix: str, place: float, damage: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / f"v{suffix}"
-    sitk.WriteImage(sitk.GetImageFromArray(grey(0, (30, 40, 40))), str(path), True)
-    assert np.array_equal(read(path)[0].array, grey(0, (30, 40, 40)))
+    sitk.WriteImage(sitk.GetImageFromArray(gray(0, (30, 40, 40))), str(path), True)
+    assert np.array_equal(read(path)[0].array, gray(0, (30, 40, 40)))
     voxels = path.with_suffix(".zraw") if suffix == ".mhd" else path
     data = bytearray(voxels.read_bytes())
     position = int(len(data) * place)
@@ -123,7 +123,7 @@ def test_gzip_of_several_members_is_whole(tmp_path: Path) -> None:
     parts = gzip.compress(data[:5000]) + gzip.compress(data[5000:])
     (tmp_path / "w.nii.gz").write_bytes(parts)
     (volume,) = read(tmp_path / "w.nii.gz")
-    assert np.array_equal(volume.array, grey(0, (18, 20, 22)))
+    assert np.array_equal(volume.array, gray(0, (18, 20, 22)))
     (tmp_path / "w.nii.gz").write_bytes(parts[:-3000])
     with pytest.raises(ImageError, match="truncated"):
         read(tmp_path / "w.nii.gz")
@@ -182,7 +182,7 @@ def test_silence_ends_whatever_the_threads_do() -> None:
     ],
 )
 def test_grey_pictures(tmp_path: Path, mode: str, suffix: str) -> None:
-    values = grey(2)
+    values = gray(2)
     if mode == "1":
         picture, values = Image.fromarray(values > 127), values > 127
     elif mode == "I;16":
@@ -201,7 +201,7 @@ def test_grey_pictures(tmp_path: Path, mode: str, suffix: str) -> None:
 
 
 def test_big_endian_tiff(tmp_path: Path) -> None:
-    values = (grey(2).astype(np.uint16) * 100).astype(">u2")
+    values = (gray(2).astype(np.uint16) * 100).astype(">u2")
     entries = [(256, 4, values.shape[1]), (257, 4, values.shape[0]), (258, 3, 16), (259, 3, 1)]
     entries += [(262, 3, 1), (273, 4, 200), (278, 4, values.shape[0]), (279, 4, values.nbytes)]
     head = b"MM\x00*" + struct.pack(">IH", 8, len(entries))
@@ -224,19 +224,19 @@ def test_grey_jpeg(tmp_path: Path, mode: str) -> None:
     assert np.abs(volume.array[0].astype(int) - smooth).max() <= 4
 
 
-def coloured(path: Path) -> Path:
-    Image.fromarray(grey(3, (24, 20, 3))).save(path)
+def colored(path: Path) -> Path:
+    Image.fromarray(gray(3, (24, 20, 3))).save(path)
     return path
 
 
 def test_pages_of_a_tiff_are_slices(tmp_path: Path) -> None:
-    pages = [Image.fromarray(grey(seed)) for seed in range(3)]
+    pages = [Image.fromarray(gray(seed)) for seed in range(3)]
     pages[0].save(tmp_path / "v.tif", save_all=True, append_images=pages[1:])
     (source,) = find_images([tmp_path]).sources
     assert (source.kind, source.slice_count, source.subject) == ("pages", 3, "v")
     volumes = list(read_source(source))
     assert [volume.slice_indices for volume in volumes] == [(0,), (1,), (2,)]
-    assert all(np.array_equal(v.array[0], grey(n)) for n, v in enumerate(volumes))
+    assert all(np.array_equal(v.array[0], gray(n)) for n, v in enumerate(volumes))
 
 
 def test_unreadable_pictures(tmp_path: Path) -> None:
@@ -247,19 +247,19 @@ def test_unreadable_pictures(tmp_path: Path) -> None:
         with pytest.raises(ImageError, match="cannot be read as an image") as error:
             read(path)
         assert str(path) in str(error.value)
-    with pytest.raises(ImageError, match=r"c\.png is a coloured image"):
-        read(coloured(tmp_path / "c.png"))
+    with pytest.raises(ImageError, match=r"c\.png is a colored image"):
+        read(colored(tmp_path / "c.png"))
 
 
 def test_one_bad_picture_does_not_lose_the_others(tmp_path: Path) -> None:
     for index in range(4):
         png(tmp_path / f"{index}.png", index)
     (tmp_path / "0.png").write_bytes(b"no")
-    coloured(tmp_path / "2.png")
+    colored(tmp_path / "2.png")
     slices = [one for volume in read(tmp_path) for one in slice_volume(volume, size=32)]
     assert [one.index for one in slices] == [0, 1, 2, 3]
     assert [one.pixels is None for one in slices] == [True, False, True, False]
-    assert "cannot be read" in slices[0].reason and "coloured" in slices[2].reason
+    assert "cannot be read" in slices[0].reason and "colored" in slices[2].reason
     for index in (1, 3):
         (tmp_path / f"{index}.png").write_bytes(b"no")
     with pytest.raises(ImageError, match="3 other images"):
@@ -291,7 +291,7 @@ def test_pictures_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("shape", [(1, 1), (1, 50), (50, 1)])
 def test_tiny_pictures_are_not_scored(tmp_path: Path, shape: tuple[int, int]) -> None:
     png(tmp_path / "a.png", shape=shape)
-    np.save(tmp_path / "b.npy", grey(0, shape))
+    np.save(tmp_path / "b.npy", gray(0, shape))
     reasons = [one.reason for volume in read(tmp_path) for one in slice_volume(volume)]
     assert len(reasons) == 2 and all(reason.startswith("too small") for reason in reasons)
 
@@ -303,14 +303,14 @@ def test_tiny_pictures_are_not_scored(tmp_path: Path, shape: tuple[int, int]) ->
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("suffix", ["npy", "npz", "compressed"])
 def test_stacks(tmp_path: Path, shape: tuple[int, ...], order: str, suffix: str) -> None:
-    values = np.asarray(grey(4, shape).astype(">f4"), order=order)
+    values = np.asarray(gray(4, shape).astype(">f4"), order=order)
     if suffix == "npy":
         np.save(tmp_path / "s.npy", values)
     else:
         (np.savez if suffix == "npz" else np.savez_compressed)(tmp_path / "s.npz", x=values)
     (volume,) = read(tmp_path)
     assert volume.planar and volume.name == "s" and volume.slice_indices is not None
-    assert np.array_equal(volume.array, grey(4, shape).reshape(-1, 20, 24))
+    assert np.array_equal(volume.array, gray(4, shape).reshape(-1, 20, 24))
     if suffix == "npy":
         assert isinstance(volume.array, np.memmap) or isinstance(volume.array.base, np.memmap)
 
@@ -319,7 +319,7 @@ def test_npz_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     from MemorizationIndexLib.images import stacks
 
     monkeypatch.setattr(stacks, "BLOCK_BYTES", 20 * 24 * 2)
-    values = grey(5, (5, 20, 24))
+    values = gray(5, (5, 20, 24))
     np.savez_compressed(tmp_path / "s.npz", x=values)
     volumes = read(tmp_path)
     assert [volume.slice_indices for volume in volumes] == [(0, 1), (2, 3), (4,)]
@@ -330,7 +330,7 @@ def test_npz_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_arrays_of_an_npz_are_sources(tmp_path: Path) -> None:
-    np.savez(tmp_path / "s.npz", a=grey(0, (3, 20, 20)), b=grey(1, (2, 20, 20)))
+    np.savez(tmp_path / "s.npz", a=gray(0, (3, 20, 20)), b=gray(1, (2, 20, 20)))
     found = find_images([tmp_path / "s.npz"])
     assert [(s.name, s.slice_count) for s in found.sources] == [("s:a", 3), ("s:b", 2)]
 
@@ -338,10 +338,10 @@ def test_arrays_of_an_npz_are_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "sentence"),
     [
-        ((5, 20, 20, 3), "coloured"),
-        ((5, 3, 20, 20), "coloured"),
-        ((20, 20, 3), "coloured"),
-        ((5, 20, 20, 4), "coloured"),
+        ((5, 20, 20, 3), "colored"),
+        ((5, 3, 20, 20), "colored"),
+        ((20, 20, 3), "colored"),
+        ((5, 20, 20, 4), "colored"),
         ((20, 20, 1), "one image or many"),
         ((5, 1, 20, 1), "either axis"),
         ((5, 7, 20, 20), "a stack must be"),
@@ -361,7 +361,7 @@ def test_shapes_that_are_no_stack(tmp_path: Path, shape: tuple, sentence: str) -
 
 def test_stacks_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "s.npy"
-    np.save(path, grey(0, (6, 20, 20)))
+    np.save(path, gray(0, (6, 20, 20)))
     data = path.read_bytes()
     for damaged in (data[:1000], data[:60], b"", b"junk" * 99):
         path.write_bytes(damaged)
@@ -380,7 +380,7 @@ def test_stacks_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_damaged_npz(tmp_path: Path) -> None:
     path = tmp_path / "s.npz"
-    np.savez_compressed(path, x=grey(0, (6, 20, 20)))
+    np.savez_compressed(path, x=gray(0, (6, 20, 20)))
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(ImageError, match="truncated or damaged"):
@@ -391,7 +391,7 @@ def test_damaged_npz(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="truncated or damaged"):
         read(path)
     member = io.BytesIO()
-    np.save(member, grey(0, (6, 20, 20)))
+    np.save(member, gray(0, (6, 20, 20)))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", member.getvalue()[:-100])
     with pytest.raises(ImageError, match="ends before its last voxel"):

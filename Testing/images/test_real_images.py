@@ -22,7 +22,7 @@ def test_volumes() -> None:
         cut = slices(source)
         assert len(cut) == source.slice_count
         reasons |= {(one.volume, one.index): one.reason for one in cut if one.reason}
-    # Its grey values end at 12 of 255: the air above the head.
+    # Its gray values end at 12 of 255: the air above the head.
     assert list(reasons) == [("derived_brain_TCGA_CS_4941_flair", 22)]
 
 
@@ -31,7 +31,7 @@ def test_dicom() -> None:
     assert found.subject_rules == {"DICOM PatientID": 3}
     assert "no column subject_id" in found.warnings[0]
     sentences = [sentence for _, sentence in found.refused]
-    assert len(sentences) == 2 and "coloured" in sentences[0] and "CT, not MR" in sentences[1]
+    assert len(sentences) == 2 and "colored" in sentences[0] and "CT, not MR" in sentences[1]
     counts = {source.name: len(slices(source)) for source in found.sources}
     assert counts == {source.name: source.slice_count for source in found.sources}
     assert sorted(counts.values()) == [4, 4, 6, 8, 16]

@@ -202,5 +202,5 @@ def test_the_nearest_reference_is_shown_where_its_picture_is_at_hand():
 
 
 def test_the_reference_must_be_one_picture():
-    with pytest.raises(SceneError, match="one grey picture"):
+    with pytest.raises(SceneError, match="one gray picture"):
         show_reference(np.zeros((3, 4, 3)), "rgb")

@@ -67,7 +67,7 @@ def pictures(tmp_path):
 
 
 def grey_volume(affine=None):
-    """A uniform volume shown at a known grey, so that every tint can be computed."""
+    """A uniform volume shown at a known gray, so that every tint can be computed."""
     affine = np.diag([1.0, 1, 3, 1]) if affine is None else affine
     node = volume_node(array=np.full(SHAPE, GREY, np.float32), affine=affine)
     node.CreateDefaultDisplayNodes()
@@ -209,7 +209,7 @@ def test_the_reference_is_drawn_upright_beside_the_query(host, pictures):
     show_reference(pixels, "reference")
     picture = view.save(pictures / "reference.png")[..., 0].astype(int)
     assert picture[75, 75] > 250, "top left is white"
-    assert abs(picture[75, 225] - 127) < 6, "top right is grey"
+    assert abs(picture[75, 225] - 127) < 6, "top right is gray"
     assert picture[225, 75] < 5 and picture[225, 225] < 5, "the bottom is black"
     assert volume.GetID()
 

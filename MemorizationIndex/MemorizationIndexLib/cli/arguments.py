@@ -200,7 +200,8 @@ def parser() -> argparse.ArgumentParser:
         "--alpha",
         type=float,
         default=ALPHA,
-        help=f"share of innocent slices that may be called suspicious (default: {ALPHA})",
+        help="share of innocent slices that may be called suspicious; a cohort with parts "
+        f"tests each slice twice, as a whole and by parts (default: {ALPHA})",
     )
     score.add_argument(
         "--encoder",
@@ -342,7 +343,7 @@ def parser() -> argparse.ArgumentParser:
         sub,
         "weights",
         "see, fetch, register or remove the weights of MRI-CORE",
-        "Without an option: what weights are there, from where, under which licence.",
+        "Without an option: what weights are there, from where, under which license.",
     )
     weights.set_defaults(run=commands.weights)
     choice = weights.add_mutually_exclusive_group()

@@ -210,7 +210,7 @@ def fetch_weights(
     two processes at once, one downloads and the other waits for it.
 
     Args:
-        confirm: Asked one question with source, licence, size and place; False ends it.
+        confirm: Asked one question with source, license, size and place; False ends it.
         url: Where from.
         progress: Called with the bytes at hand and in all.
         cancelled: Asked between chunks; True stops and keeps what is there.

@@ -175,7 +175,7 @@ class SetupSection:
 
         question = _(
             "Download MRI-CORE's weights (about {size} MB) from Google Drive to {path}?\n\n"
-            "Published by its authors at {source}; licence: {license}. Nothing of yours is sent. "
+            "Published by its authors at {source}; license: {license}. Nothing of yours is sent. "
             "Without a network, fetch the file elsewhere and choose “Use a weights file…”."
         ).format(
             size=round(weights.APPROXIMATE_SIZE / 1e6),

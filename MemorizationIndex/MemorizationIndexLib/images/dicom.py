@@ -244,7 +244,7 @@ def group_series(headers: Sequence[DicomHeader], *, any_modality: bool) -> list[
         problem, count = "", 0
         where = f"{first.path}" if len(group) == 1 else f"{first.path.parent}"
         if first.components > 1 or first.tags.get("photometric", "").startswith(("RGB", "YBR")):
-            problem = f"{where} holds a coloured DICOM series; only grey images can be scored."
+            problem = f"{where} holds a colored DICOM series; only gray images can be scored."
         elif modality != "MR" and not any_modality:
             problem = (
                 f"{where} holds a DICOM series of modality {modality or 'unknown'}, not MR; "

@@ -279,7 +279,7 @@ def _header(path: Path, reader: Any, bent: bool) -> VolumeHeader:
         raise ImageError(f"{path} holds complex numbers; save the magnitude instead.")
     if reader.GetNumberOfComponents() > 1:
         raise ImageError(
-            f"{path} has {reader.GetNumberOfComponents()} components a voxel (colours, vectors or "
+            f"{path} has {reader.GetNumberOfComponents()} components a voxel (colors, vectors or "
             "channels); save each as a file with one."
         )
     if reader.GetPixelIDValue() < 0:

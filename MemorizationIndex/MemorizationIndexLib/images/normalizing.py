@@ -1,4 +1,4 @@
-"""From the grey values of one slice to the square an encoder takes, or to why it cannot be one."""
+"""From the gray values of one slice to the square an encoder takes, or to why it cannot be one."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def why_not_scorable(
     if least == most:
         return "constant: every finite pixel has the same value"
     if pixels.dtype.kind in "iu" and int(most) - int(least) + 1 < MIN_GREY_LEVELS:
-        return f"nearly constant: spans only {int(most) - int(least) + 1} grey levels"
+        return f"nearly constant: spans only {int(most) - int(least) + 1} gray levels"
     # Quarters, because the difference of two float64 can overflow.
     full = float(most) / 4 - float(least) / 4
     if full <= 1e-6 * max(abs(float(most)), abs(float(least))) / 4 and pixels.dtype.kind == "f":

@@ -20,7 +20,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff"}
 _GREY = {"1", "L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
 
 _SAME_GREY = 2
-"""Levels by which the channels of a grey JPEG may differ after its colour transform."""
+"""Levels by which the channels of a gray JPEG may differ after its color transform."""
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         ) from error
 
 
-def _grey(picture: Image.Image, path: Path) -> NDArray[np.generic]:
+def _gray(picture: Image.Image, path: Path) -> NDArray[np.generic]:
     if picture.mode in _GREY:
         array = np.asarray(picture)
     elif picture.mode in ("LA", "La"):
@@ -67,11 +67,11 @@ def _grey(picture: Image.Image, path: Path) -> NDArray[np.generic]:
         if picture.mode in ("P", "PA", "CMYK", "YCbCr", "HSV"):
             picture = picture.convert("RGB")
         if picture.mode not in ("RGB", "RGBA", "RGBX", "RGBa"):
-            raise ImageError(f"{path} has the colour mode {picture.mode}; save it as grey.")
+            raise ImageError(f"{path} has the color mode {picture.mode}; save it as gray.")
         red, green, blue = (np.asarray(picture.getchannel(band)) for band in range(3))
         spread = np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)
         if spread.max(initial=0) > _SAME_GREY:
-            raise ImageError(f"{path} is a coloured image; only grey images can be scored.")
+            raise ImageError(f"{path} is a colored image; only gray images can be scored.")
         array = green
     check_dtype(array.dtype, str(path))
     return array
@@ -90,16 +90,16 @@ def page_count(path: Path) -> int:
 
 
 def read_picture(path: Path) -> NDArray[np.generic]:
-    """Read one grey image; colour modes are taken if their channels are equal.
+    """Read one gray image; color modes are taken if their channels are equal.
 
     Returns:
         Shape (H, W), bool, 8, 16 or 32 bits a pixel.
 
     Raises:
-        ImageError: Unreadable, truncated, coloured, or too large (checked before decoding).
+        ImageError: Unreadable, truncated, colored, or too large (checked before decoding).
     """
     with _opened(path) as picture:
-        return _grey(picture, path)
+        return _gray(picture, path)
 
 
 def read_pages(path: Path) -> Iterator[NDArray[np.generic]]:
@@ -108,5 +108,5 @@ def read_pages(path: Path) -> Iterator[NDArray[np.generic]]:
         with _opened(path) as picture:
             picture.seek(page)
             check_pixel_count(picture.height, picture.width, f"{path}, page {page}")
-            array = _grey(picture, path)
+            array = _gray(picture, path)
         yield array

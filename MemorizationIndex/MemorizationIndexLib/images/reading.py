@@ -148,7 +148,7 @@ def read_source(source: ImageSource, *, checked: bool = True) -> Iterator[Volume
             knows what it must show need not.
 
     Raises:
-        ImageError: Unreadable, truncated, coloured, of several components, or too large; for a
+        ImageError: Unreadable, truncated, colored, of several components, or too large; for a
             folder of images, if that is so for each of them.
     """
     if source.kind == "volume":

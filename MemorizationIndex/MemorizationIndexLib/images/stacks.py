@@ -31,7 +31,7 @@ def stack_shape(shape: tuple[int, ...], where: str) -> tuple[int, int, int]:
         (N, H, W).
 
     Raises:
-        ImageError: Coloured, ambiguous, empty, or of another shape.
+        ImageError: Colored, ambiguous, empty, or of another shape.
     """
     text = f"{where} has the shape {shape}"
     if 0 in shape:
@@ -40,9 +40,7 @@ def stack_shape(shape: tuple[int, ...], where: str) -> tuple[int, int, int]:
         return 1, shape[0], shape[1]
     if len(shape) == 3:
         if shape[2] in (3, 4) and min(shape[:2]) > 4:
-            raise ImageError(
-                f"{text}, which is one coloured image; only grey images can be scored."
-            )
+            raise ImageError(f"{text}, which is one colored image; only gray images can be scored.")
         if shape[2] == 1 and min(shape[:2]) > 1:
             raise ImageError(
                 f"{text}, which can be one image or many that are one pixel wide; "
@@ -59,7 +57,7 @@ def stack_shape(shape: tuple[int, ...], where: str) -> tuple[int, int, int]:
             return shape[0], shape[2], shape[3]
         if shape[3] in (3, 4) or shape[1] in (3, 4):
             raise ImageError(
-                f"{text}, which is a stack of coloured images; only grey images can be scored."
+                f"{text}, which is a stack of colored images; only gray images can be scored."
             )
     raise ImageError(
         f"{text}; a stack must be (N, H, W), (N, H, W, 1) or (N, 1, H, W), and a volume with "

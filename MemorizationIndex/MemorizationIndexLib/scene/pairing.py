@@ -84,11 +84,11 @@ def show_reference(pixels: NDArray[np.generic], name: str) -> Any:
         The volume node. It is hidden and not saved with the scene: it is someone else's image.
 
     Raises:
-        SceneError: The pixels are not one grey picture.
+        SceneError: The pixels are not one gray picture.
     """
     if pixels.ndim != 2 or min(pixels.shape) < 1:
         raise SceneError(
-            f"A reference slice must be one grey picture (rows × columns), not an array of shape "
+            f"A reference slice must be one gray picture (rows × columns), not an array of shape "
             f"{pixels.shape}."
         )
     node = _reference_node()

@@ -63,7 +63,7 @@ def volume_problem(node: Any) -> str:
     name, kind = node.GetName(), node.GetClassName()
     if kind != VOLUME_CLASS:
         words = _KIND_IN_WORDS.get(kind, f"a {kind}")
-        return f"'{name}' is {words}, not a scalar volume; choose a grey-scale image."
+        return f"'{name}' is {words}, not a scalar volume; choose a grayscale image."
     if is_output(node):
         return f"'{name}' is itself a result of this module; choose the image it belongs to."
     image = node.GetImageData()
@@ -75,7 +75,7 @@ def volume_problem(node: Any) -> str:
     components = image.GetNumberOfScalarComponents()
     if components != 1:
         return (
-            f"'{name}' has {components} components per voxel; convert it to one grey value per "
+            f"'{name}' has {components} components per voxel; convert it to one gray value per "
             "voxel first."
         )
     if image.GetScalarType() not in _REAL_TYPES:
