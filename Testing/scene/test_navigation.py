@@ -150,6 +150,8 @@ def reference_view():
 def test_side_by_side_adds_a_view_and_the_old_layout_returns(host):
     before = host.layout_node.GetViewArrangement()
     assert show_side_by_side() == before
+    four = int(host.layout_node.SlicerLayoutFourUpView)
+    assert show_side_by_side() == four, "a scene that was saved side by side gets out of it"
     assert host.layout_node.GetViewArrangement() == LAYOUT_ID
     groups = {view.GetViewGroup() for view in slice_views()}
     assert reference_view().GetViewGroup() not in groups, "linked views would drag it along"

@@ -26,6 +26,8 @@ def host() -> Iterator[HostScene]:
 
     scene = host_scene()
     scene.clear()
+    # The layout outlives a closed scene, as in the application, but must not reach the next test.
+    scene.layout_node.SetViewArrangement(scene.layout_node.SlicerLayoutFourUpView)
     yield scene
     scene.clear()
 

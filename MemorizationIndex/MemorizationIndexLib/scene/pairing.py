@@ -48,13 +48,16 @@ def show_side_by_side() -> int:
     """Switch the views to the audited volume beside its reference.
 
     Returns:
-        The view arrangement that was shown before, for :func:`restore_layout`.
+        The view arrangement that was shown before, for :func:`restore_layout`; four views where
+        this one was shown already, as in a scene that was saved with it.
 
     Raises:
         SceneError: The scene has no layout, as without the application.
     """
     node = _layout_node()
     before = int(node.GetViewArrangement())
+    if before == LAYOUT_ID:
+        before = int(node.SlicerLayoutFourUpView)
     if not node.IsLayoutDescription(LAYOUT_ID):
         node.AddLayoutDescription(LAYOUT_ID, _LAYOUT)
     node.SetViewArrangement(LAYOUT_ID)
