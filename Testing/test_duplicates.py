@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +14,17 @@ from PIL import Image
 
 from MemorizationIndexLib.cli import main
 from MemorizationIndexLib.cohort.building import CohortOptions
-from MemorizationIndexLib.duplicates import clusters, find_duplicates
+from MemorizationIndexLib.duplicates import (
+    _keep_nearest,
+    _threshold,
+    clusters,
+    duplicates_of,
+    find_duplicates,
+)
 from MemorizationIndexLib.duplicates_tables import duplicates_in_words, write_duplicates
-from MemorizationIndexLib.index.protocols import CalibrationError
+from MemorizationIndexLib.index.protocols import PROTOCOLS, CalibrationError
+from MemorizationIndexLib.index.verdict import lowest_of_copies
+from MemorizationIndexLib.linkage import KEPT, NearestSubjects
 from MemorizationIndexLib.phantoms import make_patient
 from shared_data import shared
 
@@ -28,8 +38,13 @@ def write(folder, name, images):
         Image.fromarray(pixels).save(folder / name / f"{number}.png")
 
 
-def patients(folder, count=8):
-    found = [make_patient(number, slices=8, size=96)[2:6] for number in range(count)]
+@functools.cache
+def head(number):
+    return make_patient(number, slices=8, size=96)[2:6]
+
+
+def patients(folder, count=6):
+    found = [head(number) for number in range(count)]
     for number, images in enumerate(found):
         write(folder, f"patient-{number}", images)
     return found
@@ -47,9 +62,8 @@ def found(tmp_path_factory):
     write(folder, "other-name", noisy(images[2]))
     write(folder, "turned", images[5][:, :, ::-1])
     # One slice alone is no second person.
-    others = make_patient(70, slices=8, size=96)[2:5]
-    write(folder, "mixed", np.concatenate([others, images[0][:1]]))
-    (folder / "patient-7" / "again.png").write_bytes((folder / "patient-7" / "1.png").read_bytes())
+    write(folder, "mixed", np.concatenate([head(70)[:3], images[0][:1]]))
+    (folder / "patient-4" / "again.png").write_bytes((folder / "patient-4" / "1.png").read_bytes())
     return find_duplicates(folder, options=OPTIONS)
 
 
@@ -84,7 +98,7 @@ def test_tables_and_words_say_it(found, tmp_path):
     assert "2 people occur under several names; " in words
     assert "one person: other-name, patient-2" in words
     assert "shared slices: mixed and patient-0, 1 of 4" in words
-    assert "same picture twice in patient-7" in words
+    assert "same picture twice in patient-4" in words
     table, _, content = write_duplicates(found, tmp_path / "out")
     rows = list(csv.DictReader(table.open(encoding="utf-8")))
     assert len(rows) == sum(len(cluster) for cluster in found.slice_clusters)
@@ -99,16 +113,75 @@ def test_different_people_are_left_alone(tmp_path):
     found = find_duplicates(tmp_path / "data", options=OPTIONS)
     assert found.pairs == found.subject_pairs == found.subject_clusters == ()
     first, second = duplicates_in_words(found)
-    assert first.startswith("Finding:  No slice of the 8 subjects occurs twice")
+    assert first.startswith("Finding:  No slice of the 6 subjects occurs twice")
     assert second.startswith("Other slices of one person under another name are not sought: ")
 
 
 def test_many_duplicates_do_not_hide_each_other(tmp_path):
     images = patients(tmp_path / "data")
-    for number in range(6):
+    for number in range(4):
         write(tmp_path / "data", f"twin-{number}", noisy(images[number], number))
     found = find_duplicates(tmp_path / "data", options=OPTIONS)
-    assert found.subject_clusters == tuple((f"patient-{n}", f"twin-{n}") for n in range(6))
+    assert found.subject_clusters == tuple((f"patient-{n}", f"twin-{n}") for n in range(4))
+
+
+CONTROL = {
+    "exact": np.random.default_rng(1).normal(0.97, 0.01, 100).clip(0, 1),
+    "noise": np.random.default_rng(2).normal(0.6, 0.03, 100),
+}
+
+
+def threshold(alike, control=CONTROL, subjects=20, slices=5):
+    """Return the threshold where the rows given are as similar as given, others hardly."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(subjects), slices)
+    similarity = np.triu(rng.uniform(0.05, 0.2, (len(codes), len(codes))), 1)
+    for (first, second), value in alike.items():
+        similarity[first, second] = value
+    similarity += similarity.T
+    similarity[codes[:, None] == codes] = 0
+    others = NearestSubjects(np.zeros((len(codes), KEPT)), np.full((len(codes), KEPT), -1))
+    _keep_nearest(others, np.arange(len(codes)), similarity.astype(np.float32), codes)
+    return _threshold(others, codes, control)
+
+
+def test_slices_beside_a_copied_one_do_not_raise_the_threshold():
+    copied = {(2, 97): 0.9, (1, 97): 0.45, (3, 97): 0.4}
+    assert threshold(copied) == threshold({}) == lowest_of_copies(CONTROL["noise"])
+
+
+def test_copies_of_neighboring_slices_in_two_subjects_do_not_raise_the_threshold():
+    copied = {(2, 97): 0.9, (3, 92): 0.8, (92, 97): 0.45}
+    assert threshold(copied) == threshold({})
+
+
+def test_alike_people_of_a_rare_scanner_do_not_hide_each_other():
+    # 0 is as like 1 and 2 as the hardest disguise, 1 is less like 2.
+    rare = {(0, 5): 0.4, (3, 12): 0.4, (6, 13): 0.3}
+    control = CONTROL | {"crop": np.random.default_rng(3).normal(0.4, 0.03, 100)}
+    assert threshold(rare, control) > 0.4
+    assert threshold(rare, control) == lowest_of_copies(CONTROL["noise"])
+
+
+def test_weak_copies_do_not_come_back_into_the_null():
+    # Different people ask for 0.42, and the weakest disguise that is clear of it for 0.53.
+    alike = {(7, 52): 0.31, (2, 97): 0.48, (13, 62): 0.5, (23, 72): 0.9}
+    control = CONTROL | {"gamma": np.random.default_rng(3).normal(0.45, 0.03, 100)}
+    assert threshold(alike, control) == lowest_of_copies(CONTROL["noise"])
+
+
+def test_different_people_as_alike_as_hard_disguises_raise_the_threshold():
+    values = iter(np.linspace(0.19, 0.35, 50))
+    alike = {(5 * n + k, 50 + 5 * ((n + k) % 10) + k): next(values) for n in range(10)
+             for k in range(5)}  # fmt: skip
+    control = CONTROL | {"crop": np.random.default_rng(3).normal(0.3, 0.03, 100)}
+    assert threshold(alike, control) == lowest_of_copies(CONTROL["noise"])
+
+
+@pytest.mark.parametrize("similarity", [0.15, 0.19])
+def test_a_set_without_clear_copies_is_refused(similarity):
+    with pytest.raises(CalibrationError, match="no known copy stands clearly above"):
+        threshold({}, {"noise": np.full(100, similarity)})
 
 
 def test_groups_are_joined_through_others():
@@ -117,10 +190,15 @@ def test_groups_are_joined_through_others():
 
 
 def test_other_protocols_are_refused(tmp_path):
-    patients(tmp_path / "data", 6)
+    patients(tmp_path / "data", 1)
     options = CohortOptions(encoder="builtin", input_size=64, cache=False, protocol="paper")
-    with pytest.raises(CalibrationError, match="under the protocol calibrated"):
+    with pytest.raises(CalibrationError, match="under the protocol calibrated, not paper"):
         find_duplicates(tmp_path / "data", options=options)
+    cohort = SimpleNamespace(
+        name="set", protocol=PROTOCOLS["paper"], facts=SimpleNamespace(protocol="paper")
+    )
+    with pytest.raises(CalibrationError, match="'set' was built for paper: build it again"):
+        duplicates_of(cohort)
 
 
 def test_too_few_people_are_said_in_words_that_fit(tmp_path, capsys):
@@ -133,7 +211,7 @@ def test_too_few_people_are_said_in_words_that_fit(tmp_path, capsys):
 
 
 def test_the_command(tmp_path, capsys):
-    images = patients(tmp_path / "data", 6)
+    images = patients(tmp_path / "data", 5)
     write(tmp_path / "data", "again", images[1])
     arguments = ["duplicates", str(tmp_path / "data"), "--encoder", "builtin", "--no-cache"]
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
@@ -145,18 +223,42 @@ def test_the_command(tmp_path, capsys):
     assert (tmp_path / "out" / "duplicates.json").is_file()
 
 
-@pytest.mark.parametrize(("anatomy", "real"), [("knee", "knee-021"), ("spine", "spine-vb3-09")])
-def test_a_real_person_under_another_name_is_found_without_a_false_pair(tmp_path, anatomy, real):
-    data = shared("data", "slices", anatomy)
-    folder = tmp_path / anatomy
-    shutil.copytree(data, folder)
+def disguised(path, to, seed=0):
+    pixels = np.asarray(Image.open(path).convert("L"), float)
+    noise = np.random.default_rng(seed).normal(0, 3, pixels.shape)
+    changed = np.clip(0.9 * pixels + 10 + noise, 0, 255)
+    Image.fromarray(changed.astype(np.uint8)).rotate(2).save(to)
+
+
+def test_a_real_person_under_another_name_is_found_without_a_false_pair(tmp_path):
+    folder = tmp_path / "knee"
+    shutil.copytree(shared("data", "slices", "knee"), folder)
     (folder / "renamed").mkdir()
-    rng = np.random.default_rng(0)
-    for path in sorted((folder / real).iterdir()):
-        pixels = np.asarray(Image.open(path).convert("L"), float)
-        changed = np.clip(0.9 * pixels + 10 + rng.normal(0, 3, pixels.shape), 0, 255)
-        Image.fromarray(changed.astype(np.uint8)).rotate(2).save(folder / "renamed" / path.name)
+    for path in sorted((folder / "knee-021").iterdir()):
+        disguised(path, folder / "renamed" / path.name)
     found = find_duplicates(folder, options=CohortOptions(encoder="builtin", cache=False))
-    assert found.subject_clusters == (tuple(sorted((real, "renamed"))),)
+    assert found.subject_clusters == (("knee-021", "renamed"),)
     assert {found.places[row].subject for pair in found.pairs for row in (pair.first, pair.second)}\
-        == {real, "renamed"}  # fmt: skip
+        == {"knee-021", "renamed"}  # fmt: skip
+
+
+def test_real_slices_beside_copied_ones_hide_no_copy_and_are_none(tmp_path):
+    brains = sorted(shared("data", "slices", "brain").iterdir())[:24:2]
+    for folder in brains:
+        shutil.copytree(folder, tmp_path / "training" / folder.name)
+    made = tmp_path / "made"
+    made.mkdir()
+    copied = set()
+    for number, folder in enumerate(brains[:4]):
+        first, second = sorted(folder.iterdir())[2:4]
+        shutil.copy(first, made / f"{number}-0.png")
+        disguised(second, made / f"{number}-1.png", number)
+        copied |= {(first.name, f"{number}-0.png"), (second.name, f"{number}-1.png")}
+    found = find_duplicates(
+        [made, tmp_path / "training"],
+        options=CohortOptions(encoder="builtin", input_size=128, cache=False),
+    )
+    names = [place.source.rsplit("/", 1)[-1] for place in found.places]
+    assert {tuple(sorted((names[p.first], names[p.second]), reverse=True)) for p in found.pairs}\
+        == copied  # fmt: skip
+    assert not found.subject_clusters
