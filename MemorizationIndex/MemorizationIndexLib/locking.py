@@ -23,7 +23,7 @@ def held(path: Path) -> Iterator[None]:
     """
     with path.open("ab") as file:
         try:
-            _lock(file)
+            lock(file)
         except (BlockingIOError, PermissionError) as error:
             raise HeldError(str(path)) from error
         except OSError:
@@ -31,10 +31,17 @@ def held(path: Path) -> Iterator[None]:
         yield
 
 
-def _lock(file: IO[bytes]) -> None:
+def lock(file: IO[bytes]) -> None:
+    """Lock an open file until it is closed, or its process ends.
+
+    Raises:
+        OSError: Another process holds the lock, or the file system knows none.
+    """
     if sys.platform == "win32":
         import msvcrt
 
+        # From the current position, which must be the same for all.
+        file.seek(0)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
     else:
         import fcntl

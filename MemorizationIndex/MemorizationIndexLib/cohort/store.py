@@ -10,13 +10,12 @@ import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -33,6 +32,7 @@ from MemorizationIndexLib.index.control import Control
 from MemorizationIndexLib.index.null import Null
 from MemorizationIndexLib.index.reference import Reference
 from MemorizationIndexLib.index.whitening import Whitener
+from MemorizationIndexLib.locking import lock
 
 FORMAT_VERSION = 1
 """Raise when an older library could not read a new cohort, or would misread it."""
@@ -172,11 +172,11 @@ def writing(path: Path) -> Iterator[CohortWriter]:
         work = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
         with _disk(path.parent):
-            lock = (work / LOCK).open("wb")
-        with lock:
+            file = (work / LOCK).open("wb")
+        with file:
             # A file system without locks: the folder then counts as that of a living build.
             with contextlib.suppress(OSError):
-                _lock(lock)
+                lock(file)
             with _disk(path.parent):
                 (work / NEW).mkdir()
             (work / NEW).chmod(0o777 & ~_umask())
@@ -393,8 +393,8 @@ def _works(path: Path) -> list[Path]:
 def _is_dead(work: Path) -> bool:
     """Tell whether the build that made a folder has surely ended: then nobody holds its lock."""
     try:
-        with (work / LOCK).open("r+b") as lock:
-            _lock(lock)
+        with (work / LOCK).open("r+b") as file:
+            lock(file)
             return True
     except FileNotFoundError:
         # Killed before it could lock, or begun by an older version of this library.
@@ -404,22 +404,6 @@ def _is_dead(work: Path) -> bool:
         return False
     except OSError:
         return False
-
-
-def _lock(file: IO[bytes]) -> None:
-    """Lock a file until it is closed, or its process ends.
-
-    Raises:
-        OSError: Somebody holds the lock, or the file system knows none.
-    """
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextlib.contextmanager

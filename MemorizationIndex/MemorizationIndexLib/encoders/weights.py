@@ -18,17 +18,17 @@ import html.parser
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from MemorizationIndexLib.encoders.checkpoint import looks_like_html, read_checkpoint
 from MemorizationIndexLib.encoders.encoder import EncoderError
 from MemorizationIndexLib.encoders.folders import data_folder
+from MemorizationIndexLib.locking import lock
 
 if TYPE_CHECKING:
     from requests import Response, Session
@@ -646,7 +646,7 @@ def _locked(
         raise EncoderError(f"Cannot write to {folder}: {error.strerror}.") from error
     with file:
         until = time.monotonic() + patience
-        while not _try_lock(file.fileno()):
+        while not _try_lock(file):
             if time.monotonic() > until:
                 raise EncoderError(
                     f"Another process is fetching weights to {folder}; wait for it or end it."
@@ -655,17 +655,9 @@ def _locked(
         yield
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(file: IO[bytes]) -> bool:
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(file)
     except OSError:
         return False
     return True
