@@ -394,17 +394,23 @@ def test_a_sign_of_life_comes_while_nothing_else_does(tmp_path):
     assert sum(message["type"] == "alive" for message in messages) >= 3
 
 
-def test_the_worker_ends_when_standard_input_closes(tmp_path):
-    (tmp_path / "job.json").write_text('{"kind": "slow"}')
+def slow_worker(folder, heartbeat=2.0):
+    (folder / "job.json").write_text('{"kind": "slow"}')
     code = (
         "import time\nfrom MemorizationIndexLib import worker\n"
+        f"worker.HEARTBEAT = {heartbeat}\n"
         "worker.JOBS['slow'] = lambda *_: time.sleep(60)\n"
-        f"worker.main([{str(tmp_path)!r}])"
+        f"worker.main([{str(folder)!r}])"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=LIBRARY, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert json.loads(process.stdout.readline())["type"] == "started"
+    return process
+
+
+def test_the_worker_ends_when_standard_input_closes(tmp_path):
+    process = slow_worker(tmp_path)
     process.stdin.close()
     began = time.monotonic()
     assert process.wait(timeout=10) == 1 and time.monotonic() - began < 10
@@ -467,17 +473,7 @@ def test_phantoms_are_not_taken_away_from_another_run(tmp_path):
 
 
 def test_the_worker_ends_when_nobody_listens(tmp_path):
-    (tmp_path / "job.json").write_text('{"kind": "slow"}')
-    code = (
-        "import time\nfrom MemorizationIndexLib import worker\n"
-        "worker.HEARTBEAT = 0.05\n"
-        "worker.JOBS['slow'] = lambda *_: time.sleep(60)\n"
-        f"worker.main([{str(tmp_path)!r}])"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=LIBRARY, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert json.loads(process.stdout.readline())["type"] == "started"
+    process = slow_worker(tmp_path, heartbeat=0.05)
     process.stdout.close()
     assert process.wait(timeout=20) == 1
     process.stdin.close()

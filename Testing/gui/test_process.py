@@ -20,6 +20,17 @@ class Listener:
     def __init__(self):
         self.messages, self.outcomes, self.silences = [], [], []
 
+    def worker(self, folder, job=None):
+        from MemorizationIndexLib.gui import process
+
+        return process.WorkerProcess(
+            folder,
+            job or {"kind": "x"},
+            on_message=self.messages.append,
+            on_end=self.outcomes.append,
+            on_silence=self.silences.append,
+        )
+
 
 @pytest.fixture
 def start(slicer_app, tmp_path, monkeypatch):
@@ -32,13 +43,8 @@ def start(slicer_app, tmp_path, monkeypatch):
 
     def start(steps, folder=None):
         listener = Listener()
-        worker = process.WorkerProcess(
-            folder or tmp_path / f"job{len(started)}",
-            {"kind": "scripted", "steps": steps},
-            on_message=listener.messages.append,
-            on_end=listener.outcomes.append,
-            on_silence=listener.silences.append,
-        )
+        job = {"kind": "scripted", "steps": steps}
+        worker = listener.worker(folder or tmp_path / f"job{len(started)}", job)
         worker.start()
         started.append(worker)
         return worker, listener
@@ -101,12 +107,7 @@ def test_the_child_speaks_utf8_whatever_the_locale(slicer_app, tmp_path, monkeyp
     code = "import sys; print('Müller 患者', sys.flags.utf8_mode)"
     monkeypatch.setattr(process, "worker_command", lambda _: [sys.executable, "-c", code])
     listener = Listener()
-    worker = process.WorkerProcess(
-        tmp_path / "job",
-        {"kind": "x"},
-        on_message=listener.messages.append,
-        on_end=listener.outcomes.append,
-    )
+    worker = listener.worker(tmp_path / "job")
     worker.start()
     assert slicer_app.wait(20, lambda: bool(listener.outcomes))
     assert "Müller 患者 1" in worker.log
@@ -200,12 +201,7 @@ def test_a_program_that_cannot_be_started_is_reported(slicer_app, tmp_path, monk
 
     monkeypatch.setattr(process, "worker_command", lambda _: [str(tmp_path / "no python")])
     listener = Listener()
-    worker = process.WorkerProcess(
-        tmp_path / "job",
-        {"kind": "x"},
-        on_message=listener.messages.append,
-        on_end=listener.outcomes.append,
-    )
+    worker = listener.worker(tmp_path / "job")
     worker.start()
     assert slicer_app.wait(20, lambda: bool(listener.outcomes))
     assert [o.kind for o in listener.outcomes] == ["crashed"]
